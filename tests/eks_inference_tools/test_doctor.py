@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from botocore.loaders import Loader
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.prices import Price
 from eks_inference.catalog.quotas import quota as quota_named
+from eks_inference.catalog.quotas import quotas_of
 from eks_inference_tools.cli import main
 from eks_inference_tools.cost.estimate import Priced
 from eks_inference_tools.cost.needed_quotas import Need
@@ -37,7 +39,7 @@ from eks_inference_tools.doctor.examine import examine, needed_policy, regions_o
 from eks_inference_tools.doctor.findings import Finding, Findings
 from eks_inference_tools.doctor.images import reference
 from eks_inference_tools.doctor.price_list import _amounts, price_file
-from eks_inference_tools.doctor.questions import HubFile, call, operations
+from eks_inference_tools.doctor.questions import Call, HubFile, Unanswered, call, operations
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from golden import assert_golden
 from json_schemas import unlike
@@ -264,7 +266,25 @@ def test_credentials_that_end_meanwhile_are_one_error(code: str):
     assert said(findings, "Kubernetes 1.35: ").verdict == "unknown"
 
 
-@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("operation", "code", "answer"),
+    [
+        ("eks.DescribeCluster", "ResourceNotFoundException", None),
+        ("eks.DescribeCluster", "AccessDeniedException", Unanswered(permission="eks:DescribeCluster")),
+        ("s3.HeadBucket", "403", Unanswered(permission="s3:ListBucket")),
+        ("sts.GetCallerIdentity", "AccessDenied", Unanswered("sts:GetCallerIdentity in here failed: AccessDenied: no")),
+        ("eks.ListClusters", "Throttling", Unanswered("eks:ListClusters in here failed: Throttling: no")),
+        ("eks.ListClusters", "ExpiredToken", Unanswered("the credentials are no longer accepted (ExpiredToken): no")),
+    ],
+)
+def test_a_refusal_is_an_answer(operation: str, code: str, answer: Unanswered | None):
+    account, asked = well().account(), call(operation, "here")
+    refused = SimpleNamespace(response={"Error": {"Code": code, "Message": "no"}})
+    assert account._refused(asked, refused) == answer
+    assert account.ended == (answer.reason if answer and code == "ExpiredToken" else "")
+    assert not account.ended or account.answer(asked) == Unanswered(f"not asked: {account.ended}")
+
+
 def test_a_program_without_a_region_is_refused():
     with pytest.raises(ProblemsFound, match="no region"):
         regions_of(Graph("p", "s", ()))
@@ -311,15 +331,13 @@ def test_a_quota_that_the_account_does_not_list_is_not_known():
     assert said(with_quotas(), "Inf instances").verdict == "unknown"
 
 
-@pytest.mark.thorough
 def test_what_is_in_use_counts():
-    instances = [{"InstanceType": "inf2.48xlarge"}, {"InstanceType": "inf2.8xlarge", "InstanceLifecycle": "spot"}]
-    stub = well(inf=200)
-    stub.replies["ec2.DescribeInstances"] = lambda asked, region: {"Reservations": [{"Instances": instances}]}
-    found = said(examine(recorded("inf2-llama3"), stub.account()), INF)
-    assert found.verdict == "warning"
-    assert "in use 192: together they are more" in found.text
-    assert "--desired-value 288" in found.request
+    instances = [("inf2.48xlarge", ""), ("inf2.8xlarge", "spot"), ("inf2.xlarge", "capacity-block"), ("g6.xlarge", ""), ("x", "")]
+    answer = {"Reservations": [{"Instances": [{"InstanceType": type_, "InstanceLifecycle": life}]} for type_, life in instances]}
+    assert [account_quotas._vcpus(quotas_of(way)["inf"], answer) for way in ("on_demand", "spot")] == [192, 32]
+    assert account_quotas._IN_USE["gp3_storage"][2]({"Volumes": [{"Size": 1024}, {"Size": 500}, {}]}) == 1.49
+    balancers = {"LoadBalancers": [{"Type": "network"}, {"Type": "network"}, {"Type": "gateway"}]}
+    assert [account_quotas._IN_USE[f"{kind}_load_balancers"][2](balancers) for kind in ("network", "application")] == [2, 0]
 
 
 @pytest.mark.thorough
@@ -375,6 +393,33 @@ def test_what_is_given_is_judged_by_account_region_and_state():
         "bucket",
         "hosted",
     }
+
+
+def test_what_the_graph_names_and_does_not_make_is_asked_for():
+    arns = ["s3:::b/x", "s3:::made/*", "s3:::many-*", "iam::aws:policy/P", "iam::aws:role/x", "iam::111122223333:role/a/r"]
+    key, topic = "arn:aws:kms:us-west-1:111122223333:key/k", "arn:aws:sns:us-east-2:111122223333:alerts"
+    things = [
+        ("a:b:C", {"texts": [topic, *(f"arn:aws:{one}" for one in arns)], "bucket": "made"}),
+        ("a:b:D", {"ids": ["fs-01234567", "x-subnet-01234567", "subnet-0123456", "sg-0123456789abcdef0"]}),
+        ("aws:ec2/launchTemplate:LaunchTemplate", {"blockDeviceMappings": [{"ebs": {"kmsKeyId": key}}, 1]}),
+        *(("aws:route53/record:Record", {"zoneId": one}) for one in ("Z1", "<zone.id>", "")),
+    ]
+    made = (Resource(f"urn:pulumi:s::p::{type_}::{n}", type_, str(n), inputs=inputs) for n, (type_, inputs) in enumerate(things))
+    planned = list(given.given(Graph("p", "s", tuple(made)), ("us-east-2", "us-west-1")))
+    asked = [(one.subject, call) for one in planned for call in one.needed if isinstance(call, Call) and call.service != "sts"]
+    assert [(subject, call.operation, call.region, [*call.parameters.values()][-1]) for subject, call in asked] == [
+        ("arn:aws:iam::111122223333:role/a/r", "iam.GetRole", "us-east-1", "r"),
+        ("arn:aws:iam::aws:policy/P", "iam.GetPolicy", "us-east-1", "arn:aws:iam::aws:policy/P"),
+        (key, "kms.DescribeKey", "us-west-1", key),
+        ("bucket b", "s3.HeadBucket", "us-east-2", "b"),
+        (topic, "sns.GetTopicAttributes", "us-east-2", topic),
+        (f"{key} for disks", "kms.GetKeyPolicy", "us-west-1", "default"),
+        (f"{key} for disks", "kms.ListGrants", "us-west-1", key),
+        ("fs-01234567", "efs.DescribeFileSystems", "us-east-2", "fs-01234567"),
+        ("fs-01234567", "fsx.DescribeFileSystems", "us-east-2", ["fs-01234567"]),
+        ("sg-0123456789abcdef0", "ec2.DescribeSecurityGroups", "us-east-2", ["sg-0123456789abcdef0"]),
+        ("hosted zone Z1", "route53.GetHostedZone", "us-east-1", "Z1"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -464,7 +509,7 @@ def price(*usd: float, ours: Price | None = None) -> Iterable[Finding]:
         (given._exists({}, {}, CERTIFICATE, ("us-west-2",)), "error: c/1 is in us-east-2, the stack in us-west-2"),
         (given._exists({}, {}, replace(ROLE, account="aws"), HERE), "ok: role/r exists"),
         (given._exists(None, {"Account": "9"}, ROLE, HERE), "unknown: is in another account than 9 and cannot be looked up"),
-        (given._for_disks(None, {}, "key"), ""),
+        *((given._for_disks(*unknown, "key"), "") for unknown in ((None, {}), ({}, None))),
         (given._listed({}, "S", "ami-1", "us-east-2"), "error: us-east-2 has no ami-1 that this account sees"),
         (given._listed({"S": [{"AvailableIpAddressCount": 0}]}, "S", "subnet-1", ""), "ok: subnet-1 exists, 0 addresses free"),
         (given._file_system(None, {}, "fs-1", "here"), "error: here has no file system fs-1 that this account sees"),
@@ -480,7 +525,8 @@ def price(*usd: float, ours: Price | None = None) -> Iterable[Finding]:
         (zone("az3"), "error: us-east-2 has no zone az3 for this account; it has az1"),
         (zone(OptInStatus="not-opted-in"), "error: az1 is a in this account, and not enabled"),
         (zone(State="impaired", Messages=[{"Message": "x"}]), "warning: az1 is a in this account, and impaired: x"),
-        (offered("az1", "az2", "az3"), "ok: inf2.* or c5.large (p): offered in az1, az2"),
+        (offered("az1", type_="inf2x.large"), "error: us-east-2 offers it in no zone"),
+        (offered("az1", "az2"), "ok: inf2.* or c5.large (p): offered in az1, az2"),
         (offered("az1", zones=()), "unknown: offered in az1; the pool's zones are known only after deployment"),
         (offered("az1", type_="c5.large"), "warning: offered in az1, not in az2: nodes start only where it is offered"),
         (offered("az3"), "error: offered in az3; the pool has only az1, az2"),
@@ -501,6 +547,7 @@ def price(*usd: float, ours: Price | None = None) -> Iterable[Finding]:
         (version("x", datetime(2026, 10, 30)), "warning: 2026-10-30: then the control plane costs six times as much"),
         (addon("v1"), "error: add-on dns: EKS has none for Kubernetes 1.35 here"),
         (addon("", "v2", "v1", default="v1"), "ok: add-on dns: EKS chooses v1 for Kubernetes 1.35"),
+        (addon("v2", "v2", default="v2"), "ok: add-on dns v2: suits for Kubernetes 1.35; EKS's default is v2"),
         (addon("v0", "v4", "v3", "v2", "v1"), "error: EKS has no such version for Kubernetes 1.35; it has v4, v3, v2"),
         (image(pinned="ami-1", newest="v8"), "ok: AL2023 v7: ami-1; the newest is v8"),
         (image(newest="v7"), "ok: AL2023 v7: it is the newest"),
