@@ -19,7 +19,7 @@ from eks_inference_tools.reading.clusters import PLATFORM
 from eks_inference_tools.reading.dangers import _of_nodes
 from eks_inference_tools.reading.object_kinds import name_of
 from eks_inference_tools.reading.rollouts import _kept, at_once
-from eks_inference_tools.timeline.outages import _ends, _listing, _renaming, _way
+from eks_inference_tools.timeline.outages import _ends, _way
 from eks_inference_tools.timeline.pod_phases import PodStart
 from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll, rolled
 from stackgraph.diff.comparison_domain import Danger, Weight
@@ -393,7 +393,6 @@ ROLLING = {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxUnavailable": 
 @pytest.mark.parametrize(
     ("type_", "spec", "pods", "away"),
     [
-        (DEPLOYMENT, {"strategy": {"type": "Recreate"}}, 4, 4),
         (DEPLOYMENT, {}, 3, 0),
         (DEPLOYMENT, {}, 4, 1),
         (LWS, {}, 4, 1),
@@ -406,20 +405,11 @@ def test_an_update_takes_so_many_pods_away_first(type_: str, spec: dict[str, Any
     assert at_once(resource("d", type_, inputs={"spec": spec}), pods) == away
 
 
-@pytest.mark.parametrize(
-    ("spec", "kept"),
-    [
-        ({"minAvailable": 2}, ""),
-        ({"minAvailable": 3}, "minAvailable 3 of 3"),
-        ({"minAvailable": "66%"}, ""),
-        ({"minAvailable": "67%"}, "minAvailable 67% of 3"),
-        ({"maxUnavailable": 1}, ""),
-        ({"maxUnavailable": "1%"}, ""),
-        ({"maxUnavailable": "0%"}, "maxUnavailable 0% of 3"),
-    ],
-)
-def test_a_budget_keeps_every_pod_or_not(spec: dict[str, Any], kept: str):
-    assert _kept(spec, 3) == kept
+def test_a_budget_keeps_every_pod_or_not():
+    kept = [{"minAvailable": 3}, {"minAvailable": "67%"}, {"maxUnavailable": 0}, {"maxUnavailable": "0%"}]
+    assert [_kept(spec, 3).rpartition(" of ")[2] for spec in kept] == ["3"] * 4
+    some_go = [{"minAvailable": 2}, {"minAvailable": "66%"}, {"maxUnavailable": 1}, {"maxUnavailable": "1%"}, {}]
+    assert not any(_kept(spec, 3) for spec in some_go)
 
 
 def test_words_about_servers_that_stop():
@@ -436,8 +426,6 @@ def test_words_about_servers_that_stop():
     assert _way(changed(DEPLOYMENT, strategy={"type": "Recreate"}), 1, is_model=True) == second
     assert _way(changed(ray, "spec", "serveConfigV2"), 1, is_model=True) == _way(changed(LWS), 1, is_model=True) == second
     assert _way(changed(ray, "spec", "rayClusterConfig"), 1, is_model=True) == f"`upgrade: new_cluster` or {second}"
-    assert (_renaming([], "b"), _renaming(["b", "a"], "b")) == ("", "")
-    assert [_listing(words) for words in ([], ["a"], ["a", "b", "a", "c"])] == ["started", "a", "a, b and c"]
     alone = {"metadata": {"annotations": {UNDISTURBED: "true"}}}
     small, large = (PodStart("server", instance_type=one) for one in ("g6.xlarge", "g6.2xlarge"))
     rolls = [Roll("n", ""), Roll("n", "", blocked=True), Roll("n", "", forced=False), Roll("n", "", by_type=True)]
