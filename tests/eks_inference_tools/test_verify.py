@@ -467,8 +467,10 @@ def test_a_container_that_is_not_ready_says_why(status: dict[str, Any], told: st
 
 @pytest.mark.parametrize(
     ("status", "told"),
-    [("deployed", "ok: deployed, revision 2"), ("pending-upgrade", "wait: revision 2 is pending-upgrade")]
-    + [("failed", "failed: revision 2 is failed"), ("", "failed: not installed")],
+    [
+        *(("deployed", "ok: deployed, revision 2"), ("pending-upgrade", "wait: revision 2 is pending-upgrade")),
+        *(("failed", "failed: revision 2 is failed"), ("", "failed: not installed")),
+    ],
 )
 def test_a_release_is_judged_by_its_newest_record(status: str, told: str):
     wanted = ExpectedRelease("ns", "r", "chart", "1.2", "")
