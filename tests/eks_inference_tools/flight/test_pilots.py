@@ -46,9 +46,7 @@ def test_the_option_answers_the_question_about_keeping(monkeypatch: pytest.Monke
     assert not asked
 
 
-@pytest.mark.parametrize(("keep", "told"), [(True, "kept, as --keep says"), (False, "destroyed, because there is no terminal")])
-def test_without_a_terminal_nothing_is_deployed_and_the_option_decides(capsys, keep: bool, told: str) -> None:
+@pytest.mark.parametrize("keep", [True, False])
+def test_without_a_terminal_nothing_is_deployed_and_the_option_decides(keep: bool) -> None:
     leg: Any = SimpleNamespace(name="node")
     assert (Unattended(keep).goes_on(leg), Unattended(keep).keeps("it failed")) == (False, keep)
-    assert "node needs --cap-usd and --cap-minutes, or a terminal" in (said := capsys.readouterr().err)
-    assert f"it failed: {told}" in said
