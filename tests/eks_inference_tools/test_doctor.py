@@ -66,7 +66,6 @@ def only_these_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.chdir(ROOT)
 
 
-STORE = {"kind": "existing", "file_system": "efs", "file_system_id": "fs-0123456789abcdef0"}
 ACL = "arn:aws:wafv2:us-east-2:111122223333:regional/webacl/a/b"
 
 

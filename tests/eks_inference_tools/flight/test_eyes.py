@@ -56,13 +56,8 @@ def leg(name: str) -> Leg:
 
 
 def test_a_look_ends_with_success_after_minutes_of_failure_or_with_its_time() -> None:
-    looks: list[Any] = [
-        ("ok", "", 0, 0),
-        ("ok", "lost", 1, 0),
-        ("failed", "", 1, FAILED_FOR_S),
-        ("failed", "", 1, FAILED_FOR_S - 1),
-    ]
-    assert [_ended(*one) for one in (*looks, ("wait", "", 0, 0))] == ["done", None, "failed", None, "cap"]
+    assert (_ended("ok", "", 0, 0), _ended("ok", "lost", 1, 0), _ended("wait", "", 0, 0)) == ("done", None, "cap")
+    assert (_ended("failed", "", 1, FAILED_FOR_S), _ended("failed", "", 1, FAILED_FOR_S - 1)) == ("failed", None)
 
 
 @pytest.mark.parametrize("name", ["core", "node", "token", "stack", "load-test"])
