@@ -641,15 +641,6 @@ def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
     assert found.effects == ("outage",)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("edit", "offered"), [({}, False), ({"worker": {"memory": "100G"}}, True)])
-def test_a_second_ray_cluster_is_offered_where_kuberay_would_make_one(edit: dict[str, Any], offered: bool):
-    """What changes in Serve's configuration alone reaches the Ray cluster that runs, whatever the strategy."""
-    head = recorded_with({"servers": {"vllm-llama3-inf2": {"max_num_seqs": 16, **edit}}}, "inf2-llama3")
-    (found,) = stopped(recorded("inf2-llama3"), head)
-    assert ("`upgrade: new_cluster`" in found.avoid) == offered
-
-
 @pytest.mark.parametrize(("sizes", "told"), [((1, 1), True), ((1, 0), True), ((0, 0), False), ((0, 1), False)])
 def test_a_capacity_block_is_updated_while_it_has_no_node(sizes: tuple[int, int], told: bool):
     """In one update the version comes before the size. Another template counts as another version does."""

@@ -329,12 +329,6 @@ def test_what_is_in_use_counts():
     assert [account_quotas._IN_USE[f"{kind}_load_balancers"][2](balancers) for kind in ("network", "application")] == [2, 0]
 
 
-@pytest.mark.thorough
-def test_reserved_capacity_counted_when_it_was_reserved():
-    found = said(examine(wide(), well().account()), "trn2.48xlarge, reserved")
-    assert (found.verdict, found.facts) == ("ok", {"needed": 1})
-
-
 def reservation(**changed: Any) -> Finding:
     row = {
         "CapacityReservationId": "cr-0123456789abcdef0",
@@ -546,6 +540,7 @@ def price(*usd: float, ours: Price | None = None) -> Iterable[Finding]:
         (provider(allowedAccountIds=["2"]), "error: provider y refuses account 1"),
         (provider(forbiddenAccountIds=["1"]), "error: provider y refuses account 1"),
         (provider(assumeRole={"roleArn": "r"}), "unknown: provider y assumes r: everything here was asked without it"),
+        (account_quotas._reserved(P6), "ok: one applied when the capacity was reserved"),
         (account_quotas._nameless({}, {}, P6), "unknown: p6-b200.48xlarge, spot: none known; the stack needs 2"),
         (account_quotas._nameless({}, LIKE_P6, P6), "unknown: the account lists All P6 Spot = 96.0"),
         (price(), "unknown: g6.xlarge in us-east-2: the price list has none"),

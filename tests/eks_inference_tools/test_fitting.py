@@ -534,13 +534,10 @@ def test_answers_of_one_token_have_no_time_between_tokens() -> None:
 
 
 @pytest.mark.thorough
-def test_more_traffic_takes_more_replicas_and_what_is_too_slow_says_by_how_many_milliseconds() -> None:
+def test_more_traffic_takes_more_replicas() -> None:
     one, ten = sized_of(loaded(1, token_s=0.05)), sized_of(loaded(100, token_s=0.05))
     assert one.keys() == ten.keys() != set()
     assert all(one[name].replicas < ten[name].replicas for name in one)
-    strict = loaded(1, token_s=0.004)
-    assert not strict.rows
-    assert any("p95 of tokens" in refusal.reason and "asked 4 ms" in refusal.reason for refusal in strict.refusals)
 
 
 @pytest.mark.thorough
