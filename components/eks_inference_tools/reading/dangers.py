@@ -292,12 +292,12 @@ def _scaled(diff: StackDiff) -> Iterator[Danger]:
         target = (namespace_of(change.resource), group_kind(change.resource)[1], name_of(change.resource))
         if change.before is None or change.after is None:
             continue
-        fewer = []
+        fewer = list[str]()
         if target in before and target not in after:
-            pods, old = whole(at(change.after.inputs, "spec", "replicas")) or 1, before[target]
-            fewer += (
-                [f"{counted(pods, 'pod')} instead of {old.bounds} by {old.by}"] if old.most is None or pods < old.most else []
-            )
+            pods, old = whole(at(change.after.inputs, "spec", "replicas")), before[target]
+            pods = 1 if pods is None else pods
+            if old.most is None or pods < old.most:
+                fewer.append(f"{counted(pods, 'pod')} instead of {old.bounds} by {old.by}")
         elif target[1] == "RayService":
             old, new = (replicas(side.inputs) for side in (change.before, change.after))
             less = [(of, now, most) for of, most in old.items() if (now := new.get(of)) is not None and now < most]
