@@ -11,6 +11,7 @@ import pulumi
 import pytest
 import yaml
 
+from cases import thorough_but
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.engines import engines
 from eks_inference.catalog.instances import instance_types
@@ -273,8 +274,7 @@ def test_any_server_on_any_nodes_is_judged_or_refused_with_a_reason():
     assert all(fault.message for fault in refused)
 
 
-@pytest.mark.thorough
-def test_explain_shows_the_arithmetic_of_a_rule_that_holds(monkeypatch, capsys):
+def test_explain_shows_the_arithmetic_of_a_rule_that_holds(monkeypatch, capsys, recorded_once):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, STACK, "--explain", "neu008")
     assert code == 0
@@ -286,8 +286,7 @@ def test_explain_shows_the_arithmetic_of_a_rule_that_holds(monkeypatch, capsys):
         assert number in said, said
 
 
-@pytest.mark.thorough
-def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys):
+def test_explain_says_when_a_rule_does_not_apply(monkeypatch, capsys, recorded_once):
     monkeypatch.chdir(ROOT)
     code, said = check(capsys, STACK, "--explain", "EFA001")
     assert code == 0
@@ -437,8 +436,7 @@ def test_two_spellings_of_one_configuration_key_are_refused(clone: Path, capsys)
     assert f"as 'eks-inference:stack' in line {first} and as 'stack' in line {last}" in said
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("stack", thorough_but(["inf2-llama3"], STACKS))
 def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str):
     spec, graph = parse_stack(json.dumps(stack_object(stack))), recorded(stack)
     keys = {resource.urn: stack_key(resource.urn, graph, spec) for resource in graph.resources}
@@ -453,7 +451,6 @@ def test_every_resource_of_a_stack_file_has_the_key_that_asks_for_it(stack: str)
     assert {("servers", name) for name in spec.servers} | {("pools", name) for name in spec.pools} <= set(keys.values())
 
 
-@pytest.mark.thorough
 def test_a_finding_about_a_resource_is_at_the_key_of_the_stack_file_that_asks_for_it(monkeypatch):
     monkeypatch.chdir(ROOT)
     program, graph = programs_of_stack(STACK), recorded(STACK)

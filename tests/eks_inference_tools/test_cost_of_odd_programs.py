@@ -11,11 +11,11 @@ from eks_inference.catalog.instances import instance_type
 from eks_inference.stack.own_rows import OwnPrice
 from eks_inference_tools.comparison import eks_compared
 from eks_inference_tools.cost.charges import node_charges
-from eks_inference_tools.cost.cost_section import cost_section
+from eks_inference_tools.cost.cost_section import _per_token, cost_section
 from eks_inference_tools.cost.document import document
 from eks_inference_tools.cost.estimate import Estimate, Rate, estimate, rates
 from eks_inference_tools.cost.money import offer
-from eks_inference_tools.cost.needed_quotas import needs
+from eks_inference_tools.cost.needed_quotas import ample_needs, needs
 from eks_inference_tools.cost.price_book import Amounts, PriceBook, Uncounted
 from eks_inference_tools.loadtest_report.record import Run
 from stackgraph.diff.dangers import dangers
@@ -218,6 +218,14 @@ WITHOUT_PRICE = {
     ],
     "lb/loadBalancer:LoadBalancer": [({"loadBalancerType": "gateway"}, "load balancers of type gateway have no price here")],
     "efs/fileSystem:FileSystem": [({"throughputMode": "provisioned"}, "its provisioned throughput has no price here")],
+    "fsx/lustreFileSystem:LustreFileSystem": [
+        (inputs, "its size, its throughput or its kind of storage has no price here")
+        for inputs in (
+            {"storageCapacity": 1200, "perUnitStorageThroughput": 126},
+            {"storageCapacity": 1200, "perUnitStorageThroughput": 125, "storageType": "HDD"},
+            {"perUnitStorageThroughput": 125},
+        )
+    ],
 }
 
 
@@ -226,6 +234,23 @@ def test_a_service_without_a_price_makes_a_total_a_lower_bound(type_: str, input
     found = costs([aws(type_, "one", inputs)])
     assert doubts(found) == [f"one: {said}"]
     assert found.totals == costs([aws("rds/instance:Instance", "one", {})]).totals
+
+
+def test_quotas_of_what_is_ample_count_sizes_balancers_and_the_largest_group() -> None:
+    shapes = ({"perUnitStorageThroughput": 125}, {"perUnitStorageThroughput": 250}, {"deploymentType": "SCRATCH_2"})
+    disks = [
+        aws("fsx/lustreFileSystem:LustreFileSystem", f"d{n}", {"storageCapacity": 1200, **one}) for n, one in enumerate(shapes)
+    ]
+    balancer = aws("lb/loadBalancer:LoadBalancer", "b", {"loadBalancerType": "network"})
+    graph = of(PROVIDER, CLUSTER, *disks, balancer, group("a", "m5.large", 1, 2), group("b", "m5.large", 1, 4))
+    assert {need.quota.name: need.amount for need in ample_needs(graph, priced(graph)) if need.quota} == {
+        "fsx_lustre_storage": 2400,
+        "fsx_lustre_scratch_storage": 1200,
+        "network_load_balancers": 1,
+        "clusters": 1,
+        "nodes_per_node_group": 5,
+        "node_groups_per_cluster": 2,
+    }
 
 
 @pytest.mark.parametrize(("groups", "balancers"), [(("a", "a"), 1), (("a", "b"), 2), (("", ""), 2)])
@@ -268,6 +293,9 @@ def test_the_source_of_an_own_price_has_no_day() -> None:
 @pytest.mark.parametrize("per_second", [None, 0.0, 1e-320])
 def test_no_rate_costs_endlessly_much(per_second: float | None) -> None:
     assert list(rates([Run(tool="test", output_tokens_per_s=per_second)])) == []
+    (rate,) = rates([Run(tool="test", users=4, output_tokens_per_s=1000 / 3.6)])
+    (row,) = _per_token(costs([]), [rate])
+    assert row.cells == ("test, 4 users", "$0.10", "277.8 tokens/s")
 
 
 def test_what_tokens_cost_says_at_least_in_json_too() -> None:
@@ -281,7 +309,9 @@ def test_what_tokens_cost_says_at_least_in_json_too() -> None:
 
 def test_needs_without_a_quota_add_up() -> None:
     graph = of(PROVIDER, CLUSTER, *(group(name, "p5.48xlarge", 2, 0, capacityType="CAPACITY_BLOCK") for name in "ab"))
-    assert [need.amount for need in needs(graph, priced(graph)) if need.quota is None] == [4]
+    (need,) = (need for need in needs(graph, priced(graph)) if need.quota is None)
+    assert need.cells == ("p5.48xlarge, reserved: no quota known here", "4", "")
+    assert {"region": "us-east-1", "amount": 4, "unknown": need.why} in document(graph, priced(graph), [])["quotas"]
 
 
 UNPRICED = group("more", "p5e.48xlarge", 1, 0)

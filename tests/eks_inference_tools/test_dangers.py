@@ -9,12 +9,22 @@ import pytest
 
 from conftest import recorded
 from edits import CHAT, OPEN_WEBUI, TWO, endpoint, pool
+from eks_inference.catalog.prices import Price
 from eks_inference_tools.comparison import eks_compared
+from eks_inference_tools.cost.estimate import Estimate, Priced
+from eks_inference_tools.cost.money import leaves_budget
+from eks_inference_tools.cost.price_book import Charge
+from eks_inference_tools.reading.cluster_words import NodeCapacity
+from eks_inference_tools.reading.clusters import PLATFORM
+from eks_inference_tools.reading.dangers import _of_nodes
 from eks_inference_tools.reading.object_kinds import name_of
-from eks_inference_tools.timeline.rolls import rolled
+from eks_inference_tools.reading.rollouts import _kept, at_once
+from eks_inference_tools.timeline.outages import _ends, _way
+from eks_inference_tools.timeline.pod_phases import PodStart
+from eks_inference_tools.timeline.rolls import UNDISTURBED, Roll, rolled
 from stackgraph.diff.comparison_domain import Danger, Weight
 from stackgraph.diff.dangers import dangers
-from stackgraph.diff.graphs import compare
+from stackgraph.diff.graphs import PropertyChange, ResourceChange, compare
 from stackgraph.graph.document import Graph, Resource
 from variants import merge, recorded_with
 
@@ -221,19 +231,26 @@ def test_a_server_whose_only_pod_is_updated_is_told_with_its_cold_start(
         assert danger.weight is Weight.REPLACED
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
-    ("edit", "done"),
+    ("old", "new", "said"),
     [
-        ({"image": "registry.example.com/ray@sha256:" + "b" * 64}, "downloaded, compiled and loaded"),
-        ({"extra_env": {"A": "b"}}, "loaded"),
+        ("189a5b5f8f0d94cf", "other", "its only replica ends before its successor has downloaded, compiled and loaded"),
+        ("MODEL_REVISION: main", "MODEL_REVISION: v2", "its only replica ends before its successor has downloaded and loaded"),
+        ("num_cpus: 30", "num_cpus: 29", "its only replica ends before its successor has loaded"),
+        ("max_replicas: 3", "max_replicas: 2", "vllm/vllm-llama3-inf2: at most 2 replicas of VLLMDeployment instead of 3"),
+        ("target_ongoing_requests: 8", "target_ongoing_requests: 9", ""),
     ],
 )
-def test_a_replica_starts_in_a_ray_worker_that_stays(edit: dict[str, Any], done: str):
+def test_a_replica_starts_in_a_ray_worker_that_stays(old: str, new: str, said: str):
     """With its image, so it pulls nothing, and its weights."""
-    own = {"image": "registry.example.com/ray@sha256:" + "a" * 64}
-    before, after = (recorded_with({"servers": {"vllm-llama3-inf2": {**own, **one}}}) for one in ({}, edit))
-    assert [danger.what.partition(" successor has ")[2] for danger in stopped(before, after)] == [done]
+    before = recorded("inf2-llama3")
+    (ray,) = (one for one in before.resources if one.type.endswith(":RayService"))
+    spec = {**ray.inputs["spec"], "serveConfigV2": ray.inputs["spec"]["serveConfigV2"].replace(old, new)}
+    other = replace(ray, inputs={**ray.inputs, "spec": spec})
+    after = replace(before, resources=tuple(other if one is ray else one for one in before.resources))
+    found = dangers(compare(before, after), eks_compared())
+    assert [danger.what[-len(said) :] for danger in found] == [said] * bool(said)
+    assert all("a second server behind an endpoint: 1 node more" in danger.avoid for danger in found if danger.effects)
 
 
 def stopped(before: Graph, after: Graph) -> list[Danger]:
@@ -367,6 +384,86 @@ def test_an_update_of_any_deployment_that_has_no_room_beside_itself_waits_for_ev
     waiting = [danger.what for danger in told if danger.kind == "server-waits"]
     assert all(re.match("Deployment chat/chat waits for ever, .* and what runs answers on$", what) for what in waiting)
     assert len(waiting) == waits
+
+
+LWS = "kubernetes:leaderworkerset.x-k8s.io/v1:LeaderWorkerSet"
+ROLLING = {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxUnavailable": 2}}}
+
+
+@pytest.mark.parametrize(
+    ("type_", "spec", "pods", "away"),
+    [
+        (DEPLOYMENT, {}, 3, 0),
+        (DEPLOYMENT, {}, 4, 1),
+        (LWS, {}, 4, 1),
+        (LWS, ROLLING, 4, 2),
+        (LWS, {"rolloutStrategy": {"rollingUpdateConfiguration": {"maxUnavailable": 2, "maxSurge": 1}}}, 4, 0),
+        ("kubernetes:apps/v1:StatefulSet", ROLLING, 4, 1),
+    ],
+)
+def test_an_update_takes_so_many_pods_away_first(type_: str, spec: dict[str, Any], pods: int, away: int):
+    assert at_once(resource("d", type_, inputs={"spec": spec}), pods) == away
+
+
+def test_a_budget_keeps_every_pod_or_not():
+    kept = [{"minAvailable": 3}, {"minAvailable": "67%"}, {"maxUnavailable": 0}, {"maxUnavailable": "0%"}]
+    assert [_kept(spec, 3).rpartition(" of ")[2] for spec in kept] == ["3"] * 4
+    some_go = [{"minAvailable": 2}, {"minAvailable": "66%"}, {"maxUnavailable": 1}, {"maxUnavailable": "1%"}, {}]
+    assert not any(_kept(spec, 3) for spec in some_go)
+
+
+def test_words_about_servers_that_stop():
+    def changed(type_: str, *path: str, **spec: Any) -> ResourceChange:
+        one = resource("d", type_, inputs={"spec": spec})
+        return ResourceChange("update", one, one, (PropertyChange(path, 1, 2),))
+
+    ray, second = "kubernetes:ray.io/v1:RayService", "a second server behind an endpoint"
+    disk = {"spec": {"volumes": [{"persistentVolumeClaim": {"claimName": "c"}}]}}
+    assert _way(changed(DEPLOYMENT), 1, is_model=False) == "a second replica or maxSurge: 1"
+    assert _way(changed(DEPLOYMENT), 2, is_model=False) == "maxUnavailable: 1"
+    assert _way(changed(DEPLOYMENT, template=disk), 1, is_model=False) == _way(changed(ray), 1, is_model=False) == ""
+    assert _way(changed(DEPLOYMENT), 1, is_model=True) == f"surge: 1, a second replica or {second}"
+    assert _way(changed(DEPLOYMENT, strategy={"type": "Recreate"}), 1, is_model=True) == second
+    assert _way(changed(ray, "spec", "serveConfigV2"), 1, is_model=True) == _way(changed(LWS), 1, is_model=True) == second
+    assert _way(changed(ray, "spec", "rayClusterConfig"), 1, is_model=True) == f"`upgrade: new_cluster` or {second}"
+    alone = {"metadata": {"annotations": {UNDISTURBED: "true"}}}
+    small, large = (PodStart("server", instance_type=one) for one in ("g6.xlarge", "g6.2xlarge"))
+    rolls = [Roll("n", ""), Roll("n", "", blocked=True), Roll("n", "", forced=False), Roll("n", "", by_type=True)]
+    assert [_ends(roll, alone, small, small) for roll in (None, *rolls)] == [False, True, False, False, False]
+    assert [_ends(roll, None, small, large) for roll in (None, *rolls)] == [False, True, False, True, True]
+
+
+@pytest.mark.parametrize(
+    ("replicas", "most", "told"),
+    [(3, 4, "3 pods instead of 1–4"), (4, 4, ""), (0, 1, "0 pods instead of 1"), (9, "<a.b>", "9 pods instead of 1–<a.b>")],
+)
+def test_what_no_autoscaler_scales_any_more_has_the_pods_of_its_object(replicas: int, most: int | str, told: str):
+    spec = {"scaleTargetRef": {"kind": "Deployment", "name": "d"}, "minReplicas": 1, "maxReplicas": most}
+    scaler = resource("h", "kubernetes:autoscaling/v2:HorizontalPodAutoscaler", inputs={"spec": spec})
+    deployment = resource("d", DEPLOYMENT, inputs={"metadata": {"name": "d"}, "spec": {"replicas": replicas}})
+    found = dangers(compare(graph(scaler, deployment), graph(deployment)), eks_compared())
+    assert [danger.what for danger in found if danger.kind == "capacity-down"] == [f"Deployment d: {told} by HPA"] * bool(told)
+
+
+def test_lower_limits_of_nodes_are_told():
+    old = NodeCapacity("u", "n", "Karpenter", limits={"cpu": "8", "memory": "64Gi", "nodes": "2"})
+    told = [danger.what for danger in _of_nodes(old, replace(old, limits={"cpu": "7", "memory": "32Gi", "nodes": "2"}))]
+    assert told == ["nodes of n: at most 7 cpu instead of 8"]
+
+
+@pytest.mark.parametrize(
+    ("budgets", "nodes", "told"),
+    [
+        *(((None, 730), (1, 1), False), ((None, 729), (1, 1), True), ((729, 729), (1, 1), False), ((729, 729), (1, 2), True)),
+        *(((729, 729), (3, 2), False), ((730, 729), (1, 1), True), ((728, 729), (1, 1), False), ((729, None), (1, 2), False)),
+    ],
+)
+def test_costs_beyond_a_budget_are_told_when_they_grow(budgets: tuple[float | None, ...], nodes: tuple[int, ...], told: bool):
+    """A node costs $730 a month."""
+    before, after = (graph(resource("p", PLATFORM, inputs={"budgetUsdPerMonth": budget})) for budget in budgets)
+    price, charge = Price("m", "r", 1, "hour", "", ""), Charge("nodes", "", "", "m", "r", "", (0, 0, 0))
+    old, new = (Estimate((Priced(replace(charge, amounts=(0, many, 9)), price),), (), ()) for many in nodes)
+    assert [danger.kind for danger in leaves_budget(before, after, old, new)] == ["over-budget"] * told
 
 
 def test_a_claim_that_pods_keep_is_not_gone_before_its_successor_comes():
@@ -544,15 +641,6 @@ def test_a_server_that_loses_its_nodes_answers_nothing_any_more():
     assert found.effects == ("outage",)
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize(("edit", "offered"), [({}, False), ({"worker": {"memory": "100G"}}, True)])
-def test_a_second_ray_cluster_is_offered_where_kuberay_would_make_one(edit: dict[str, Any], offered: bool):
-    """What changes in Serve's configuration alone reaches the Ray cluster that runs, whatever the strategy."""
-    head = recorded_with({"servers": {"vllm-llama3-inf2": {"max_num_seqs": 16, **edit}}}, "inf2-llama3")
-    (found,) = stopped(recorded("inf2-llama3"), head)
-    assert ("`upgrade: new_cluster`" in found.avoid) == offered
-
-
 @pytest.mark.parametrize(("sizes", "told"), [((1, 1), True), ((1, 0), True), ((0, 0), False), ((0, 1), False)])
 def test_a_capacity_block_is_updated_while_it_has_no_node(sizes: tuple[int, int], told: bool):
     """In one update the version comes before the size. Another template counts as another version does."""
@@ -661,20 +749,3 @@ def test_devices_that_nothing_offers_any_more_are_told():
     assert found.kind == "devices-gone"
     assert "none of the pods of Deployment qwen3/qwen3 starts again" in found.what
     assert [danger.kind for danger in dangers(compare(off, recorded("smoke-gpu")), eks_compared())] == []
-
-
-@pytest.mark.thorough
-def test_a_stack_that_leaves_its_budget_is_told():
-    """The stack costs $854 a month; in the others a pool has two nodes, and both budgets are too small or one is."""
-
-    def stack(budget: float, nodes: int = 1) -> Graph:
-        return recorded_with({"budget_usd_per_month": budget, "pools": {"gpu": {"size": nodes}}}, "smoke-gpu")
-
-    def told(before: Graph, after: Graph) -> list[str]:
-        return [danger.what for danger in dangers(compare(before, after), eks_compared()) if danger.effects == ("budget",)]
-
-    (said,) = told(stack(1000), stack(1000, 2))
-    assert said.endswith("a month as deployed; its budget is $1,000")
-    assert told(recorded("smoke-gpu"), stack(700)) == ["the stack costs $854 a month as deployed; its budget is $700"]
-    assert not told(stack(2000), stack(2000, 2))
-    assert not told(stack(800, 2), stack(800)), "it comes nearer"

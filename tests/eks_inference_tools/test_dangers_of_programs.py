@@ -67,6 +67,11 @@ def claim(size: str = "10Gi", mode: str = "ReadWriteOnce", class_: str = "slow")
     return placed("core/v1:PersistentVolumeClaim", "d", spec)
 
 
+def claiming(pods: int) -> Resource:
+    disk = {"metadata": {"name": "d"}, "spec": {}}
+    return placed("apps/v1:StatefulSet", "db", {"replicas": pods, "volumeClaimTemplates": [disk]})
+
+
 def storage(name: str, *, grows: bool) -> Resource:
     return resource(
         name, "kubernetes:storage.k8s.io/v1:StorageClass", {"metadata": {"name": name}, "allowVolumeExpansion": grows}
@@ -116,6 +121,9 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "a quota of other classes": ([web()], [web(), scoped("PriorityClass")], ""),
     "a claim above a quota": ([], [claim("20Gi"), quota(requests_storage="10Gi")], "refused .*10Gi requests.storage .*20Gi"),
     "a claim of another class": ([], [claim("20Gi"), quota(**{"fast.storageclass.storage.k8s.io/requests.storage": "1Gi"})], ""),
+    "claims of two pods": ([], [claiming(2), quota(persistentvolumeclaims="1")], "refused .*1 persistentvolumeclaims .*of 2"),
+    "claims of pods within it": ([], [claiming(2), quota(persistentvolumeclaims="2")], ""),
+    "claims of no pods": ([], [claiming(0), quota(persistentvolumeclaims="0")], ""),
     "a claim that was there": ([claim("20Gi")], [claim("20Gi"), quota(requests_storage="10Gi")], ""),
     "a limit range that names it": ([web()], [web(), quota(limits_cpu="9"), limits(default={"cpu": 1})], ""),
     "a limit range below": ([web()], [web(), limits(max={"memory": "512Mi"})], "pods-refused .*at most 512Mi .* has 1Gi"),

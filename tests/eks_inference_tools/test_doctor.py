@@ -2,28 +2,44 @@
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from functools import cache
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.loaders import Loader
 
 from conftest import ROOT, STACKS, recorded
+from eks_inference.catalog.prices import Price
+from eks_inference.catalog.quotas import quota as quota_named
+from eks_inference.catalog.quotas import quotas_of
 from eks_inference_tools.cli import main
+from eks_inference_tools.cost.estimate import Priced
 from eks_inference_tools.cost.needed_quotas import Need
-from eks_inference_tools.cost.price_book import read_price_file
+from eks_inference_tools.cost.price_book import OWN, Charge, read_price_file
 from eks_inference_tools.doctor import account as accounts
-from eks_inference_tools.doctor import report
-from eks_inference_tools.doctor.account_quotas import _nameless
+from eks_inference_tools.doctor import (
+    account_quotas,
+    account_zones,
+    capacity,
+    given,
+    hub_access,
+    identity,
+    images,
+    linked_roles,
+    offered_releases,
+    price_list,
+    report,
+    taken_names,
+)
 from eks_inference_tools.doctor.examine import examine, needed_policy, regions_of
 from eks_inference_tools.doctor.findings import Finding, Findings
-from eks_inference_tools.doctor.given import _for_disks
 from eks_inference_tools.doctor.images import reference
 from eks_inference_tools.doctor.price_list import _amounts, price_file
-from eks_inference_tools.doctor.questions import call, operations
+from eks_inference_tools.doctor.questions import Call, HubFile, Unanswered, call, operations
 from eks_inference_tools.reading.node_groups import NODE_GROUP_TYPE
 from golden import assert_golden
 from json_schemas import unlike
@@ -50,7 +66,6 @@ def only_these_credentials(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.chdir(ROOT)
 
 
-STORE = {"kind": "existing", "file_system": "efs", "file_system_id": "fs-0123456789abcdef0"}
 ACL = "arn:aws:wafv2:us-east-2:111122223333:regional/webacl/a/b"
 
 
@@ -250,18 +265,25 @@ def test_credentials_that_end_meanwhile_are_one_error(code: str):
     assert said(findings, "Kubernetes 1.35: ").verdict == "unknown"
 
 
-@pytest.mark.thorough
-def test_a_provider_of_another_account_is_an_error():
-    graph = recorded("inf2-llama3")
-    provider = Resource("urn:pulumi:s::p::pulumi:providers:aws::other", "pulumi:providers:aws", "other")
-    inputs = {"region": "us-west-2", "allowedAccountIds": ["999999999999"], "assumeRoles": [{"roleArn": "arn:aws:iam::9:role/x"}]}
-    graph = replace(graph, resources=(*graph.resources, replace(provider, inputs=inputs)))
-    findings = examine(graph, well().account())
-    assert said(findings, "provider other refuses account 111122223333").verdict == "error"
-    assert said(findings, "provider other assumes arn:aws:iam::9:role/x").verdict == "unknown"
+@pytest.mark.parametrize(
+    ("operation", "code", "answer"),
+    [
+        ("eks.DescribeCluster", "ResourceNotFoundException", None),
+        ("eks.DescribeCluster", "AccessDeniedException", Unanswered(permission="eks:DescribeCluster")),
+        ("s3.HeadBucket", "403", Unanswered(permission="s3:ListBucket")),
+        ("sts.GetCallerIdentity", "AccessDenied", Unanswered("sts:GetCallerIdentity in here failed: AccessDenied: no")),
+        ("eks.ListClusters", "Throttling", Unanswered("eks:ListClusters in here failed: Throttling: no")),
+        ("eks.ListClusters", "ExpiredToken", Unanswered("the credentials are no longer accepted (ExpiredToken): no")),
+    ],
+)
+def test_a_refusal_is_an_answer(operation: str, code: str, answer: Unanswered | None):
+    account, asked = well().account(), call(operation, "here")
+    refused = SimpleNamespace(response={"Error": {"Code": code, "Message": "no"}})
+    assert account._refused(asked, refused) == answer
+    assert account.ended == (answer.reason if answer and code == "ExpiredToken" else "")
+    assert not account.ended or account.answer(asked) == Unanswered(f"not asked: {account.ended}")
 
 
-@pytest.mark.thorough
 def test_a_program_without_a_region_is_refused():
     with pytest.raises(ProblemsFound, match="no region"):
         regions_of(Graph("p", "s", ()))
@@ -298,52 +320,13 @@ def test_a_quota_is_found_by_its_name_whatever_its_code():
     assert said(with_quotas(quota(INF, 96)), "Inf instances").verdict == "ok"
 
 
-@pytest.mark.thorough
-def test_a_quota_that_has_another_name_is_found_by_its_code():
-    assert said(with_quotas(quota("Inf, renamed", 96, QuotaCode="L-1945791B")), "Inf, renamed").verdict == "ok"
-
-
-@pytest.mark.thorough
-def test_a_quota_that_the_account_does_not_list_is_not_known():
-    assert said(with_quotas(), "Inf instances").verdict == "unknown"
-
-
-@pytest.mark.thorough
-def test_a_pending_request_is_not_made_again():
-    found = said(with_quotas(quota(INF, 0), pending=192), "Inf instances")
-    assert (found.verdict, found.remedy, found.request) == ("error", "a request for 192 is pending: wait for it", "")
-
-
-@pytest.mark.thorough
-def test_a_quota_that_nobody_raises_has_no_request():
-    found = said(with_quotas(quota(INF, 0, Adjustable=False)), "Inf instances")
-    assert (found.verdict, found.request) == ("error", "")
-
-
-@pytest.mark.thorough
 def test_what_is_in_use_counts():
-    instances = [{"InstanceType": "inf2.48xlarge"}, {"InstanceType": "inf2.8xlarge", "InstanceLifecycle": "spot"}]
-    stub = well(inf=200)
-    stub.replies["ec2.DescribeInstances"] = lambda asked, region: {"Reservations": [{"Instances": instances}]}
-    found = said(examine(recorded("inf2-llama3"), stub.account()), INF)
-    assert found.verdict == "warning"
-    assert "in use 192: together they are more" in found.text
-    assert "--desired-value 288" in found.request
-
-
-@pytest.mark.thorough
-def test_reserved_capacity_counted_when_it_was_reserved():
-    found = said(examine(wide(), well().account()), "trn2.48xlarge, reserved")
-    assert (found.verdict, found.facts) == ("ok", {"needed": 1})
-
-
-@pytest.mark.thorough
-def test_a_need_without_a_quota_of_the_catalog_names_those_of_the_account():
-    rows = [{"QuotaName": name, "Value": 96.0} for name in ("All P6 Spot Instance Requests", "All P5 Spot Instance Requests")]
-    need = Need("us-east-1", None, 2, "p6-b200.48xlarge, spot: no quota known here")
-    (found,) = _nameless({"Quotas": []}, {"Quotas": rows}, need)
-    assert found.verdict == "unknown"
-    assert found.text.endswith("the stack needs 2; the account lists All P6 Spot Instance Requests = 96.0")
+    instances = [("inf2.48xlarge", ""), ("inf2.8xlarge", "spot"), ("inf2.xlarge", "capacity-block"), ("g6.xlarge", ""), ("x", "")]
+    answer = {"Reservations": [{"Instances": [{"InstanceType": type_, "InstanceLifecycle": life}]} for type_, life in instances]}
+    assert [account_quotas._vcpus(quotas_of(way)["inf"], answer) for way in ("on_demand", "spot")] == [192, 32]
+    assert account_quotas._IN_USE["gp3_storage"][2]({"Volumes": [{"Size": 1024}, {"Size": 500}, {}]}) == 1.49
+    balancers = {"LoadBalancers": [{"Type": "network"}, {"Type": "network"}, {"Type": "gateway"}]}
+    assert [account_quotas._IN_USE[f"{kind}_load_balancers"][2](balancers) for kind in ("network", "application")] == [2, 0]
 
 
 def reservation(**changed: Any) -> Finding:
@@ -383,100 +366,31 @@ def test_a_reservation_suits_its_pool_or_not(changed: dict[str, Any], verdict: s
     assert words in found.text
 
 
-@pytest.mark.thorough
-def test_a_type_that_is_not_sold_on_demand_asks_for_a_reservation():
-    stub = well().but(ec2_DescribeCapacityReservations=lambda asked, region: {"CapacityReservations": []})
-    (found,) = of(examine(recorded("trn2-di"), stub.account()), "reservations")
-    assert found.verdict == "error"
-    assert "2026-09-03 11:30 UTC in a zone, 858.24 USD" in found.text
-    assert found.request.startswith("aws ec2 describe-capacity-block-offerings --instance-type trn2.48xlarge --instance-count 1")
-
-
-@pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("offered", "verdict"),
-    [((), "error"), (("usw2-az1",), "warning"), (("usw2-az3",), "error"), (("usw2-az1", "usw2-az4"), "ok")],
-)
-def test_a_type_is_offered_in_the_zones_of_its_pool(offered: tuple[str, ...], verdict: str):
-    rows = [{"InstanceType": "inf2.8xlarge", "Location": zone} for zone in offered]
-    stub = well().but(ec2_DescribeInstanceTypeOfferings=lambda asked, region: {"InstanceTypeOfferings": rows})
-    findings = of(examine(recorded("inf2-llama3"), stub.account()), "zones and offerings")
-    assert said(findings, "inf2.8xlarge (inferentia-inf2)").verdict == verdict
-
-
-@pytest.mark.thorough
-def test_a_zone_that_the_account_lacks_is_an_error():
-    rows = [{"ZoneId": "usw2-az1", "ZoneName": "us-west-2a", "State": "impaired", "Messages": [{"Message": "power"}]}]
-    stub = well().but(ec2_DescribeAvailabilityZones=lambda asked, region: {"AvailabilityZones": rows})
-    findings = examine(recorded("inf2-llama3"), stub.account())
-    assert said(findings, "us-west-2 has no zone usw2-az4 for this account; it has usw2-az1").verdict == "error"
-    assert said(findings, "usw2-az1 is us-west-2a in this account, and impaired: power").verdict == "warning"
-
-
-@pytest.mark.thorough
-def test_releases_that_eks_lacks_are_errors_with_those_it_has():
-    rows = [{"addonVersion": "v9.0.0-eksbuild.1", "compatibilities": []}]
-    stub = well().but(
-        eks_DescribeAddonVersions=lambda asked, region: {"addons": [{"addonVersions": rows}]},
-        eks_DescribeClusterVersions=lambda asked, region: {
-            "clusterVersions": [{"clusterVersion": "1.35", "versionStatus": "EXTENDED_SUPPORT"}]
-        },
-        ssm_GetParameters=lambda asked, region: {
-            "Parameters": [{"Name": one, "Value": "1.35.9-20260828"} for one in asked["Names"] if "release_version" in one]
-        },
-    )
-    findings = of(examine(recorded("inf2-llama2"), stub.account()), "releases")
-    assert "it has v9.0.0-eksbuild.1" in said(findings, "add-on coredns").text
-    assert said(findings, "extended support: the control plane costs six times").verdict == "warning"
-    image = said(findings, "AL2023_x86_64_NEURON")
-    assert image.verdict == "error"
-    assert image.remedy == "set ami.release_version of its pools to 1.35.9-20260828"
-
-
-@pytest.mark.thorough
-def test_spot_without_its_role_is_told():
-    def missing(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        raise Refused("NoSuchEntity")
-
-    findings = of(examine(recorded("inf2-llama3"), well().but(iam_GetRole=missing).account()), "service-linked roles")
-    assert all(finding.verdict == "warning" for finding in findings)
-    spot = said(findings, "AWSServiceRoleForEC2Spot")
-    assert "default may have spot instances" in spot.text
-    assert spot.request == "aws iam create-service-linked-role --aws-service-name spot.amazonaws.com"
-
-
-@pytest.mark.thorough
-def test_names_that_are_taken_are_told():
-    stub = well().but(
-        eks_DescribeCluster=lambda asked, region: {"cluster": {"name": asked["name"]}},
-        logs_DescribeLogGroups=lambda asked, region: {"logGroups": [{"logGroupName": f"{asked['logGroupNamePrefix']}-other"}]},
-    )
-    findings = of(examine(recorded("inf2-llama3"), stub.account()), "names")
-    assert said(findings, "cluster inf2-llama3 exists").verdict == "warning"
-    assert said(findings, "log group /aws/eks/inf2-llama3/cluster: the name is free").verdict == "ok"
-
-
-@pytest.mark.thorough
-def test_what_is_given_is_judged_by_account_region_and_state():
-    findings = of(examine(wide(), well().account()), "given by the stack")
-    assert {finding.verdict for finding in findings} == {"ok"}
-    assert {finding.text.partition(" ")[0] for finding in findings} >= {
-        "fs-0123456789abcdef0",
-        "subnet-0123456789abcdef0",
-        "bucket",
-        "hosted",
-    }
-    stub = well().but(
-        kms_DescribeKey=lambda asked, region: {"KeyMetadata": {"KeyId": "a", "Enabled": False, "KeyState": "PendingDeletion"}},
-        acm_DescribeCertificate=lambda asked, region: {"Certificate": {"Status": "PENDING_VALIDATION"}},
-        sts_GetCallerIdentity=lambda asked, region: {"Account": "999999999999"},
-        s3_HeadBucket=lambda asked, region: {"BucketRegion": "eu-west-1"},
-    )
-    findings = of(examine(wide(), stub.account()), "given by the stack")
-    assert said(findings, "is PendingDeletion").verdict == "error"
-    assert said(findings, "is PENDING_VALIDATION").verdict == "error"
-    assert said(findings, "existing-admin is in another account than 999999999999").verdict == "unknown"
-    assert said(findings, "bucket models-of-ours is in eu-west-1").verdict == "unknown"
+def test_what_the_graph_names_and_does_not_make_is_asked_for():
+    arns = ["s3:::b/x", "s3:::made/*", "s3:::many-*", "iam::aws:policy/P", "iam::aws:role/x", "iam::111122223333:role/a/r"]
+    key, topic = "arn:aws:kms:us-west-1:111122223333:key/k", "arn:aws:sns:us-east-2:111122223333:alerts"
+    things = [
+        ("a:b:C", {"texts": [topic, *(f"arn:aws:{one}" for one in arns)], "bucket": "made"}),
+        ("a:b:D", {"ids": ["fs-01234567", "x-subnet-01234567", "subnet-0123456", "sg-0123456789abcdef0"]}),
+        ("aws:ec2/launchTemplate:LaunchTemplate", {"blockDeviceMappings": [{"ebs": {"kmsKeyId": key}}, 1]}),
+        *(("aws:route53/record:Record", {"zoneId": one}) for one in ("Z1", "<zone.id>", "")),
+    ]
+    made = (Resource(f"urn:pulumi:s::p::{type_}::{n}", type_, str(n), inputs=inputs) for n, (type_, inputs) in enumerate(things))
+    planned = list(given.given(Graph("p", "s", tuple(made)), ("us-east-2", "us-west-1")))
+    asked = [(one.subject, call) for one in planned for call in one.needed if isinstance(call, Call) and call.service != "sts"]
+    assert [(subject, call.operation, call.region, [*call.parameters.values()][-1]) for subject, call in asked] == [
+        ("arn:aws:iam::111122223333:role/a/r", "iam.GetRole", "us-east-1", "r"),
+        ("arn:aws:iam::aws:policy/P", "iam.GetPolicy", "us-east-1", "arn:aws:iam::aws:policy/P"),
+        (key, "kms.DescribeKey", "us-west-1", key),
+        ("bucket b", "s3.HeadBucket", "us-east-2", "b"),
+        (topic, "sns.GetTopicAttributes", "us-east-2", topic),
+        (f"{key} for disks", "kms.GetKeyPolicy", "us-west-1", "default"),
+        (f"{key} for disks", "kms.ListGrants", "us-west-1", key),
+        ("fs-01234567", "efs.DescribeFileSystems", "us-east-2", "fs-01234567"),
+        ("fs-01234567", "fsx.DescribeFileSystems", "us-east-2", ["fs-01234567"]),
+        ("sg-0123456789abcdef0", "ec2.DescribeSecurityGroups", "us-east-2", ["sg-0123456789abcdef0"]),
+        ("hosted zone Z1", "route53.GetHostedZone", "us-east-1", "Z1"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -489,8 +403,181 @@ def test_what_is_given_is_judged_by_account_region_and_state():
     ],
 )
 def test_auto_scaling_may_use_the_key_of_disks(policy: str, grants: list[dict[str, str]], verdict: str, said_: str) -> None:
-    (found,) = _for_disks({"Policy": policy}, {"Grants": grants}, "arn:aws:kms:us-west-2:1:key/a")
+    (found,) = given._for_disks({"Policy": policy}, {"Grants": grants}, "arn:aws:kms:us-west-2:1:key/a")
     assert (found.verdict, said_ in found.text) == (verdict, True)
+
+
+# -- answers, one by one ---------------------------------------------------------------------------------------------------------
+
+HERE, DAY = ("us-east-2",), date(2026, 9, 1)
+CERTIFICATE, ROLE = given.Arn("c/1", "acm", *HERE, "1", "c/1"), given.Arn("role/r", "iam", "", "1", "role/r")
+NODES = capacity.Wanted("p", "us-east-2", ("trn2.48xlarge",), frozenset(), 2, block=True)
+TYPES = account_zones.Wanted("p", "us-east-2", ("inf2.*", "c5.large"), ("us-east-2a", "az2"))
+IMAGE, HUB = images.Reference("1.dkr.ecr.us-east-2.amazonaws.com", "cache/vllm", "v1"), HubFile("org/m", "v2")
+P6 = Need("us-east-1", None, 2, "p6-b200.48xlarge, spot: none known")
+LIKE_P6 = {"Quotas": [{"QuotaName": name, "Value": 96.0} for name in ("All P6 Spot", "All P5 Spot", "P6 On-Demand")]}
+LINE = Priced(Charge("nodes", "p", "", "g6.xlarge", "us-east-2", "", (0, 0, 1)), None)
+SPOT = [{"SpotPrice": usd} for usd in ("0", "x", "0.1", "0.3", "0.2")]
+PRICE = Price("g6.xlarge", "us-east-2", 2, "hour", "AWS", "May")
+OFFER = {"StartDate": datetime(2026, 9, 3, 11, 30, tzinfo=UTC), "AvailabilityZone": "a", "UpfrontFee": "9"}
+LOGS = {"logGroups": [{"logGroupName": "a-b"}]}
+BLOCK = {"ReservationType": "capacity-block", "State": "active", "TotalInstanceCount": 2, "AvailableInstanceCount": 2}
+
+
+def zone(name: str = "az1", **more: Any) -> Iterable[Finding]:
+    return account_zones._zones({"AvailabilityZones": [{"ZoneId": "az1", "ZoneName": "a", **more}]}, [name], "us-east-2")
+
+
+def offered(*where: str, type_: str = "inf2.xlarge", zones: tuple[str, ...] = TYPES.zones) -> Iterable[Finding]:
+    ids = {"AvailabilityZones": [{"ZoneName": "us-east-2a", "ZoneId": "az1"}]}
+    there = {"InstanceTypeOfferings": [{"InstanceType": type_, "Location": one} for one in where]}
+    return account_zones._offered(there, ids, replace(TYPES, zones=zones))
+
+
+def version(status: str, standard: datetime | None = None, named: str = "1.99") -> Iterable[Finding]:
+    row = {"clusterVersion": "1.99", "versionStatus": status, "endOfStandardSupportDate": standard}
+    return offered_releases._version({"clusterVersions": [row]}, named, DAY)
+
+
+def addon(pin: str, *there: str, default: str = "") -> Iterable[Finding]:
+    suits = ([{"clusterVersion": "1.35", "defaultVersion": one == default}] for one in there)
+    rows = [{"addonVersion": one, "compatibilities": suit} for one, suit in zip(there, suits, strict=True)]
+    return offered_releases._addon({"addons": [{"addonVersions": rows}]}, "dns", pin, "1.35")
+
+
+def image(**parameters: str) -> Iterable[Finding]:
+    found = {"Parameters": [{"Name": name, "Value": value} for name, value in parameters.items()]}
+    return offered_releases._image(found, "AL2023", "v7", "pinned", "newest")
+
+
+def cached(*prefixes: str, **answer: Any) -> Iterable[Finding]:
+    rules = [{"ecrRepositoryPrefix": one, "upstreamRegistryUrl": "up.io"} for one in prefixes]
+    return images._in_ecr(answer, {"pullThroughCacheRules": rules}, one=IMAGE)
+
+
+def provider(**inputs: Any) -> Iterable[Finding]:
+    type_ = "pulumi:providers:aws"
+    return identity._allowed(Graph("p", "s", (Resource("urn:pulumi:s::p::x::y", type_, "y", inputs=inputs),)), "1")
+
+
+def price(*usd: float, ours: Price | None = None) -> Iterable[Finding]:
+    tiers = ({"a": {"unit": "Hrs", "beginRange": "0", "pricePerUnit": {"USD": str(one)}}} for one in usd)
+    terms = {str(number): {"priceDimensions": tier} for number, tier in enumerate(tiers)}
+    answer = {"PriceList": ["no JSON", "[]", '{"terms": 3}', '{"terms": {"OnDemand": []}}', {"terms": {"OnDemand": terms}}]}
+    return price_list._listed(answer, replace(LINE, price=ours), "on_demand", ("Hrs",), "", DAY)
+
+
+@pytest.mark.parametrize(
+    ("findings", "told"),
+    [
+        (given._key({}, CERTIFICATE), "ok: is enabled; who may use it is not judged here"),
+        (given._key({"KeyMetadata": {"Enabled": True, "KeyState": "Enabled"}}, CERTIFICATE), "ok: is not judged here"),
+        (given._key({"KeyMetadata": {"Enabled": True, "KeyState": "PendingDeletion"}}, CERTIFICATE), "error: is PendingDeletion"),
+        (given._key({"KeyMetadata": {"Enabled": False}}, CERTIFICATE), "error: c/1 is not enabled"),
+        (given._certificate({"Certificate": {"Status": "ISSUED", "DomainName": "a.b"}}, CERTIFICATE), "ok: is issued for a.b"),
+        (given._exists({}, {}, CERTIFICATE, HERE), "error: c/1 is without a status"),
+        (given._exists(None, {}, CERTIFICATE, HERE), "error: c/1 does not exist"),
+        (given._exists({}, {}, CERTIFICATE, ("us-west-2",)), "error: c/1 is in us-east-2, the stack in us-west-2"),
+        (given._exists({}, {}, replace(ROLE, account="aws"), HERE), "ok: role/r exists"),
+        (given._exists(None, {"Account": "9"}, ROLE, HERE), "unknown: is in another account than 9 and cannot be looked up"),
+        *((given._for_disks(*unknown, "key"), "") for unknown in ((None, {}), ({}, None))),
+        (given._listed({}, "S", "ami-1", "us-east-2"), "error: us-east-2 has no ami-1 that this account sees"),
+        (given._listed({"S": [{"AvailableIpAddressCount": 0}]}, "S", "subnet-1", ""), "ok: subnet-1 exists, 0 addresses free"),
+        (given._file_system(None, {}, "fs-1", "here"), "error: here has no file system fs-1 that this account sees"),
+        (given._file_system({"FileSystems": [{"LifeCycleState": "available"}]}, None, "fs-1", ""), "ok: fs-1 is available"),
+        (given._file_system(None, {"FileSystems": [{"Lifecycle": "FAILED"}]}, "fs-1", ""), "warning: fs-1 is FAILED"),
+        (given._bucket("b", HERE).judge({"BucketRegion": "us-east-2"}), "ok: bucket b exists"),
+        (given._bucket("b", HERE).judge({}), "ok: bucket b exists"),
+        (given._bucket("b", HERE).judge({"BucketRegion": "x"}), "unknown: costs, and gateway endpoints do not serve it"),
+        (given._zone({"HostedZone": {"Name": "a.", "Config": {"PrivateZone": True}}}, "Z1"), "ok: Z1 is a. (private)"),
+        (given._zone({"HostedZone": {"Name": "a."}}, "Z1"), "ok: Z1 is a. (public)"),
+        (zone(State="information"), "ok: az1 is a in this account"),
+        (zone("az3"), "error: us-east-2 has no zone az3 for this account; it has az1"),
+        (zone(OptInStatus="not-opted-in"), "error: az1 is a in this account, and not enabled"),
+        (zone(State="impaired", Messages=[{"Message": "x"}]), "warning: az1 is a in this account, and impaired: x"),
+        (offered("az1", type_="inf2x.large"), "error: us-east-2 offers it in no zone"),
+        (offered("az1", "az2"), "ok: inf2.* or c5.large (p): offered in az1, az2"),
+        (offered("az1", zones=()), "unknown: offered in az1; the pool's zones are known only after deployment"),
+        (offered("az1", type_="c5.large"), "warning: offered in az1, not in az2: nodes start only where it is offered"),
+        (offered("az3"), "error: offered in az3; the pool has only az1, az2"),
+        (capacity._named(None, "cr", NODES, DAY), "error: p: us-east-2 has no reservation cr for this account"),
+        (capacity._named({"CapacityReservations": [BLOCK]}, "cr", NODES, DAY), "ok: p: block  of 2 ×  in , active"),
+        (
+            capacity._named({"CapacityReservations": [BLOCK | {"ReservationType": "default"}]}, "cr", NODES, DAY),
+            "error: the pool sets capacity_type: capacity_block, and this is not one",
+        ),
+        (capacity._unnamed({}, None, NODES, "trn2"), "error: none of trn2, which is rarely available on demand"),
+        (capacity._unnamed({}, {}, replace(NODES, count=0), "trn2"), "error: ; capacity blocks of a day for 1: none"),
+        (capacity._unnamed({}, {"CapacityBlockOfferings": [OFFER]}, NODES, "trn2"), "error: 2: 2026-09-03 11:30 UTC in a, 9"),
+        (version("UNSUPPORTED"), "error: Kubernetes 1.99: unsupported"),
+        (version("", named="1.98"), "error: EKS has no Kubernetes 1.98 here"),
+        (version("extended-support"), "warning: extended support: the control plane costs six times as much"),
+        (version("x", datetime(2026, 10, 31)), "ok: Kubernetes 1.99: x, standard support until 2026-10-31"),
+        (version("x", datetime(2026, 10, 30)), "warning: 2026-10-30: then the control plane costs six times as much"),
+        (addon("v1"), "error: add-on dns: EKS has none for Kubernetes 1.35 here"),
+        (addon("", "v2", "v1", default="v1"), "ok: add-on dns: EKS chooses v1 for Kubernetes 1.35"),
+        (addon("v2", "v2", default="v2"), "ok: add-on dns v2: suits for Kubernetes 1.35; EKS's default is v2"),
+        (addon("v0", "v4", "v3", "v2", "v1"), "error: EKS has no such version for Kubernetes 1.35; it has v4, v3, v2"),
+        (image(newest="v7"), "ok: AL2023 v7: it is the newest"),
+        (image(newest="v8"), "error: AL2023 v7: EKS has no such image here; the newest is v8"),
+        (image(), "error: AL2023 v7: EKS has no such image here; the newest is not known"),
+        (cached("vllm", "cach", failures=[{"failureCode": "X", "failureReason": "y"}]), "error: cache/vllm:v1: X: y"),
+        (cached("cache"), "unknown: not cached yet; the rule for cache fetches it from up.io at the first pull"),
+        (linked_roles._spot(None, ("p", "q")), "warning: and get none; Karpenter takes others without a word"),
+        (linked_roles._judged(None, "R", {"missing": "no nodes", "service": "s"}), "warning: R is missing: no nodes"),
+        (taken_names._judged({}, "b", "bucket", taken_names._always), "warning: b exists: names are unique in all accounts"),
+        (taken_names._judged({}, "r", "role", taken_names._always), "warning: creation fails, unless this stack has made it"),
+        (taken_names._judged(LOGS, "a", "group", taken_names._listed), "ok: group a: the name is free"),
+        (
+            taken_names._judged(LOGS, "a-b", "group", taken_names._listed),
+            "warning: creation fails, unless this stack has made it",
+        ),
+        (hub_access._judged({}, HUB, False), "ok: org/m: the Hub gives it to anybody without a token"),
+        (hub_access._judged(None, HUB, True), "error: org/m: the Hub has no config.json at revision v2"),
+        (hub_access._judged({"refused": "gated"}, HUB, True), "error: org/m: the Hub refuses the token: gated"),
+        (identity._enabled({}, "us-east-2"), "error: region us-east-2 is not in this account's partition"),
+        (provider(allowedAccountIds=["1"]), ""),
+        (provider(allowedAccountIds=["2"]), "error: provider y refuses account 1"),
+        (provider(forbiddenAccountIds=["1"]), "error: provider y refuses account 1"),
+        (provider(assumeRole={"roleArn": "r"}), "unknown: provider y assumes r: everything here was asked without it"),
+        (account_quotas._reserved(P6), "ok: one applied when the capacity was reserved"),
+        (account_quotas._nameless({}, {}, P6), "unknown: p6-b200.48xlarge, spot: none known; the stack needs 2"),
+        (account_quotas._nameless({}, LIKE_P6, P6), "unknown: the account lists All P6 Spot = 96.0"),
+        (price(), "unknown: g6.xlarge in us-east-2: the price list has none"),
+        (price(2, 1, 2), "unknown: g6.xlarge in us-east-2: the price list has several prices, $1, $2"),
+        (price(2.000004, ours=PRICE), "ok: the catalog has the same"),
+        (price(2.000006, ours=PRICE), "ok: the catalog has $2 of May"),
+        (price(2, ours=replace(PRICE, usd=3, notes=(OWN,))), "ok: $2 (AWS price list); yours is $3"),
+        (price_list._spot({"SpotPriceHistory": SPOT}, LINE, DAY), "ok: $0.3 (spot price, the dearest zone of the day)"),
+        (price_list._spot({"SpotPriceHistory": SPOT[:2]}, LINE, DAY), "unknown: g6.xlarge in us-east-2: no spot price today"),
+    ],
+)
+def test_what_an_answer_means(findings: Iterable[Finding], told: str):
+    verdict, _, words = told.partition(": ")
+    found = list(findings)
+    assert [(one.verdict, one.text[-len(words) :]) for one in found] == ([(verdict, words)] if told else [])
+    # A remedy has every fault.
+    assert all(one.remedy for one in found if one.verdict in ("error", "warning"))
+
+
+@pytest.mark.parametrize(
+    ("row", "used", "asked", "verdict", "request_"),
+    [
+        ({"Value": 97}, 1, 0, "ok", ""),
+        ({"Value": 96}, 1, 0, "warning", "--desired-value 97 --region us-east-2"),
+        ({"Value": 95}, 1, 96, "error", "--desired-value 97 --region us-east-2"),
+        ({"Value": 95}, 0, 96, "error", ""),
+        ({"Value": 95, "Adjustable": False}, 0, 0, "error", ""),
+        ({"Value": 96, "QuotaName": "renamed"}, 0, 0, "ok", ""),
+        *(({"Value": 96, **other}, 0, 0, "unknown", "") for other in ({"QuotaAppliedAtLevel": "RESOURCE"}, {"Value": "x"})),
+    ],
+)
+def test_a_quota_is_enough_or_not(row: dict[str, Any], used: float, asked: float, verdict: str, request_: str):
+    of = quota_named("clusters")
+    pending = {"RequestedQuotas": [{"QuotaCode": of.code, "DesiredValue": asked}] if asked else []}
+    rows = {"Quotas": [{"QuotaName": of.title, "QuotaCode": of.code} | row]}
+    (found,) = account_quotas._judged(Need("us-east-2", of, 96), rows, {}, pending, [{}], lambda answer: used, "")
+    assert (found.verdict, found.request.partition("--desired")[2]) == (verdict, request_.removeprefix("--desired"))
 
 
 # -- images ----------------------------------------------------------------------------------------------------------------------
@@ -508,21 +595,6 @@ def test_auto_scaling_may_use_the_key_of_disks(policy: str, grants: list[dict[st
 )
 def test_an_image_is_read_as_container_runtimes_do(given_: str, shown: str):
     assert reference(given_).shown == shown
-
-
-@pytest.mark.thorough
-def test_an_image_that_a_rule_fetches_is_not_known_and_one_that_nothing_has_is_an_error():
-    failures = [{"failureCode": "ImageNotFound", "failureReason": "Requested image not found"}]
-    rules = [{"ecrRepositoryPrefix": "ecr-public", "upstreamRegistryUrl": "public.ecr.aws"}]
-    stub = well().but(
-        ecr_BatchGetImage=lambda asked, region: {"images": [], "failures": failures},
-        ecr_DescribePullThroughCacheRules=lambda asked, region: {"pullThroughCacheRules": rules},
-    )
-    findings = of(examine(wide(), stub.account()), "images and charts")
-    assert said(findings, "neuron-monitor").verdict == "unknown"
-    efa = said(findings, "aws-efa-k8s-device-plugin")
-    assert efa.verdict == "error"
-    assert "ImageNotFound: Requested image not found" in efa.text
 
 
 # -- prices ----------------------------------------------------------------------------------------------------------------------
@@ -546,30 +618,10 @@ def test_prices_become_a_file_that_commands_read(tmp_path, capsys, recorded_once
     assert read_price_file(file)["us-east-2"]["m5.xlarge"].spot == 0.101
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("listed", [[], ["no JSON"], ["[]"], ['{"terms": {"OnDemand": []}}'], ['{"terms": 3}']])
-def test_a_price_list_without_a_price_is_not_known(listed: list[str]):
-    stub = well().but(pricing_GetProducts=lambda asked, region: {"PriceList": listed})
-    findings = of(examine(recorded("inf2-llama3"), stub.account()), "prices")
-    assert {finding.verdict for finding in findings} == {"unknown"}
-    assert price_file(findings) == ""
-
-
 def test_of_a_price_in_tiers_the_first_that_costs_anything_counts():
     prices = (("0", "Hrs", "0"), ("10", "Hrs", "0.3"), ("20", "Hrs", "0.2"), ("5", "GB", "7"), ("6", "Hrs", "no number"))
     tiers = {begin: {"unit": unit, "beginRange": begin, "pricePerUnit": {"USD": usd}} for begin, unit, usd in prices}
     assert [*_amounts({"terms": {"OnDemand": {"A": {"priceDimensions": tiers}}}}, ("Hrs",))] == [0.3]
-
-
-@pytest.mark.thorough
-def test_two_prices_are_not_known():
-    def twice(asked: Mapping[str, Any], region: str) -> Mapping[str, Any]:
-        (one,) = well().replies["pricing.GetProducts"](asked, region)["PriceList"]
-        return {"PriceList": [one, re.sub(r'"USD": "[^"]*"', '"USD": "9.5"', one)]}
-
-    findings = of(examine(recorded("inf2-llama3"), well().but(pricing_GetProducts=twice).account()), "prices")
-    assert "the price list has several prices, $1.96786, $9.5" in said(findings, "inf2.8xlarge").text
-    assert {finding.verdict for finding in findings} == {"unknown"}
 
 
 # -- the command -----------------------------------------------------------------------------------------------------------------

@@ -4,10 +4,15 @@ from typing import Any
 
 import pytest
 
+from eks_inference.catalog.prices import Price
 from eks_inference_tools.comparison import facts
-from eks_inference_tools.cost.estimate import estimated
+from eks_inference_tools.cost.estimate import Estimate, Priced, estimated
+from eks_inference_tools.cost.price_book import Charge
+from eks_inference_tools.cost.served_traffic import traffic, traffic_section
 from eks_inference_tools.domain import eks
 from eks_inference_tools.notes import notes_of
+from eks_inference_tools.reading.clusters import PLATFORM
+from stackgraph.graph.document import Graph, Resource
 from stackgraph.views.page import render_html
 from stackgraph.views.tree import render_tree
 from variants import recorded_with
@@ -42,26 +47,17 @@ def test_views_show_latency_over_load_and_a_page_draws_it() -> None:
     assert f">{loads[0]:g}</text>" not in page, "round loads stand on the axis"
 
 
-@pytest.mark.thorough
-def test_tokens_of_an_autoscaled_server_cost_what_the_pods_cost_that_the_traffic_needs():
-    """Of 1 to 9 pods on Karpenter's nodes; the load of a day is that of the busiest hour, or a tenth of it."""
-    pool = {"kind": "karpenter", "size": None, "root_volume_gib": None}
-    scaled = {"autoscaling": {"kind": "keda", "min": 1, "max": 9}}
-    prices: list[float] = []
-    for share in (1, 0.1):
-        server = {**scaled, "traffic": {**TRAFFIC, "rate": 20, "hours": [share] * 24}}
-        changes = {"pools": {"gpu": pool}, "observability": {"prometheus": {}}, "servers": {"qwen3": server}}
-        graph = recorded_with(changes, "smoke-gpu")
-        found, cost = dict(facts(graph, estimated(graph))), estimated(graph)
-        assert found["output tokens"].endswith("with the pods that it needs")
-        price = float(found["output tokens"].split()[0].removeprefix("$"))
-        tokens = 20 * share * 250 * 3600 / 1e6
-        assert cost.totals[0].usd_per_hour <= price * tokens * 1.02 <= cost.totals[2].usd_per_hour * 1.05
-        prices.append(price)
-        (section,) = (section for section in eks().sections(graph) if section.title == "Traffic")
-        (by_hour,) = section.plots[1].curves
-        assert all(y == pytest.approx(price * tokens, rel=0.05) for _, y in by_hour.points)  # each hour is alike
-    assert prices[0] < prices[1]
+def test_each_hour_of_a_day_costs_what_its_pods_cost():
+    """$2 an hour at the fewest pods and $10 at the most. One server has the same pods all day."""
+    takes = {"a": {"pods": [1, 2, 5], "hours": [1, 3, 5, *[1] * 21]}, "b": {"pods": [1, 5, 5]}, "c": {}}
+    takes = {name: {"says": "takes it", "tokensPerSecond": 500, **one} for name, one in takes.items()}
+    graph = Graph("p", "s", (Resource("urn:pulumi:s::p::x::p", PLATFORM, "p", inputs={"takes": takes}),))
+    charge = Charge("nodes", "", "", "m", "r", "", (2, 4, 10))
+    cost = Estimate((Priced(charge, Price("m", "r", 1, "hour", "", "")),), (), ())
+    (curve,) = traffic_section(graph, cost).plots[0].curves
+    assert curve.points[:6] == [(0, 6), (1, 6), (1, 8), (2, 8), (2, 10), (3, 10)]
+    assert curve.points[-1] == (24, 6)
+    assert dict(traffic(graph, cost))["output tokens"] == "$1.30 a million at this traffic, with the pods that it needs"
 
 
 def test_what_is_not_judged_is_told_and_makes_no_price():

@@ -13,10 +13,12 @@ from hypothesis import strategies as st
 from conftest import STACKS, recorded
 from eks_inference.catalog.instances import instance_types
 from eks_inference.place.placement import POOL_LABEL
-from eks_inference_tools.reading.expected import expected_of
+from eks_inference_tools.reading.expected import ExpectedRelease, expected_of
 from eks_inference_tools.reading.known_messages import runbook
 from eks_inference_tools.verify.checks import judge
-from eks_inference_tools.verify.observed import Check, Unreadable, overall
+from eks_inference_tools.verify.observed import Check, Observed, ReleaseRecord, Unreadable, overall
+from eks_inference_tools.verify.release_checks import _recorded
+from eks_inference_tools.verify.workload_checks import _problem_of
 from handles import existing_cluster
 from healthy_cluster import SCHEDULER, HealthyCluster, break_scheduler, observed, vector
 from stackgraph.graph.document import Graph
@@ -439,6 +441,40 @@ def test_a_workload_without_its_pods_says_why_in_the_words_of_those_who_know(lla
     assert check.finding.next.startswith("kubectl -n kube-system ")
 
 
+ENDED = {"reason": "OOMKilled", "exitCode": 137}
+RUNS = {"state": {"running": {}}, "lastState": {"terminated": ENDED}, "restartCount": 2}
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ({}, "wait: pod p is Running, not ready"),
+        ({"state": {"waiting": {"reason": "PodInitializing"}}}, "wait: pod p is Running, not ready"),
+        ({"state": {"waiting": {"reason": "ContainerCreating"}}}, "wait: pod p: container c: ContainerCreating"),
+        ({"state": {"terminated": ENDED}}, "wait: pod p: container c ended: OOMKilled, exit code 137"),
+        (RUNS, "wait: pod p: container c runs, not ready yet (2 restarts; last ended: OOMKilled, exit code 137)"),
+    ],
+)
+def test_a_container_that_is_not_ready_says_why(status: dict[str, Any], told: str):
+    pod = {"metadata": {"name": "p"}, "status": {"phase": "Running", "containerStatuses": [{"name": "c", **status}]}}
+    assert (found := _problem_of(pod))
+    assert f"{found.verdict}: {found.found}" == told
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        *(("deployed", "ok: deployed, revision 2"), ("pending-upgrade", "wait: revision 2 is pending-upgrade")),
+        *(("failed", "failed: revision 2 is failed"), ("", "failed: not installed")),
+    ],
+)
+def test_a_release_is_judged_by_its_newest_record(status: str, told: str):
+    wanted = ExpectedRelease("ns", "r", "chart", "1.2", "")
+    records = {("ns", "r"): ReleaseRecord(status, 2)} if status else {}
+    found = _recorded(wanted, [], Observed("", {}, releases=records))
+    assert f"{found.verdict}: {found.found}" == told
+
+
 def test_a_workload_somebody_scaled_down_is_a_failure(llama3, cluster):
     item = cluster.find("deployments.apps", "my-scheduler")
     item["spec"]["replicas"] = 0
@@ -754,6 +790,12 @@ def test_jobs_that_remove_themselves_need_not_be_there():
     assert "removes itself 600 s after completion" in checked(apps(), apps_cluster())["Job apps/brief"].finding.found
 
 
+def test_jobs_that_are_gone_are_missed():
+    cluster = apps_cluster()
+    cluster.remove("jobs.batch", "once")
+    assert troubled(apps(), cluster)[ONCE].finding.found == "not there"
+
+
 def test_jobs_that_the_stack_suspends_are_well():
     assert checked(apps(), apps_cluster())["Job apps/later"].finding.found == "suspended, as in the stack"
 
@@ -777,6 +819,7 @@ def test_jobs_that_the_stack_suspends_are_well():
             "1 of 2",
         ),
         ("services", "front", {"status": {"loadBalancer": {}}}, FRONT, "wait", "no address yet"),
+        ("services", "front", {"status": {}, "spec": {"selector": {}, "type": "ClusterIP"}}, FRONT, "ok", "it selects no pods"),
     ],
 )
 def test_jobs_claims_stateful_sets_and_load_balancers(plural, name, change, subject, verdict, words):

@@ -22,7 +22,7 @@ from json_schemas import unlike
 from stackgraph.graph.document import Graph
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
-from stand_ins_on_path import answer
+from stand_ins_on_path import answer, without_processes
 
 KUBECTL = Path(stand_in_kubectl.__file__)
 
@@ -80,6 +80,12 @@ def cli(tmp_path, monkeypatch, capsys) -> Cli:
     return Cli(tmp_path, monkeypatch, capsys)
 
 
+@pytest.fixture
+def near(cli, monkeypatch) -> Cli:
+    without_processes(monkeypatch, cli.states)
+    return cli
+
+
 def error_text(name: str) -> str:
     return vector("kubectl-errors")[name]
 
@@ -92,13 +98,12 @@ def test_the_command_passes_a_healthy_cluster(cli, llama3, cluster):
     assert cli.err == ""
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("minor", "code"), [("35", 0), ("34", 1)])
-def test_the_version_that_counts_is_the_one_a_server_speaks(cli, cluster, minor, code):
+def test_the_version_that_counts_is_the_one_a_server_speaks(near, cluster, minor, code):
     """Since 1.33 an API server says in ``/version`` which one it emulates; most emulate their own."""
-    cli.answer({**cluster.state(), "emulates": {"emulationMajor": "1", "emulationMinor": minor}})
-    assert cli.run() == code
-    assert (f"v1.34, spoken by {cluster.version}" in cli.out) == (code == 1)
+    near.answer({**cluster.state(), "emulates": {"emulationMajor": "1", "emulationMinor": minor}})
+    assert near.run() == code
+    assert (f"v1.34, spoken by {cluster.version}" in near.out) == (code == 1)
 
 
 @pytest.mark.thorough
@@ -120,20 +125,20 @@ def test_values_in_the_secrets_of_helm_are_never_asked_for(cli, cluster):
     assert not {"-o", "--output"} & set(secrets)
 
 
-def test_the_command_says_what_is_wrong_and_what_to_do(cli, cluster):
+def test_the_command_says_what_is_wrong_and_what_to_do(near, cluster):
     break_scheduler(cluster, "pod-status-crashing")
-    cli.answer(cluster.state())
-    assert cli.run() == 1
-    assert "1 failed" in cli.out
-    assert "  failed   Deployment kube-system/my-scheduler\n" in cli.out
-    assert "next      kubectl -n kube-system logs my-scheduler-0 -c main --previous\n" in cli.out
+    near.answer(cluster.state())
+    assert near.run() == 1
+    assert "1 failed" in near.out
+    assert "  failed   Deployment kube-system/my-scheduler\n" in near.out
+    assert "next      kubectl -n kube-system logs my-scheduler-0 -c main --previous\n" in near.out
 
 
-def test_the_json_form_holds_the_same(cli, cluster):
+def test_the_json_form_holds_the_same(near, cluster):
     break_scheduler(cluster, "pod-status-pending")
-    cli.answer(cluster.state())
-    assert cli.run("--format", "json") == 1
-    document = json.loads(cli.out)
+    near.answer(cluster.state())
+    assert near.run("--format", "json") == 1
+    document = json.loads(near.out)
     assert (document["schema"], document["stack"], document["cluster"]) == (1, "inf2-llama3", "inf2-llama3")
     assert document["verdict"] == "wait"
     assert not unlike("verify", document)
@@ -145,51 +150,46 @@ def test_the_json_form_holds_the_same(cli, cluster):
     assert {check["runbook"] for check in document["checks"] if check["verdict"] == "ok"} == {""}
 
 
-@pytest.mark.thorough
-def test_options_for_kubectl_reach_it(cli, cluster, tmp_path):
-    cli.answer(cluster.state())
+def test_options_for_kubectl_reach_it(near, cluster, tmp_path):
+    near.answer(cluster.state())
     other = tmp_path / "other"
     other.write_text("")
-    assert cli.run("--kubeconfig", str(other), "--context", "tunnel") == 0
-    assert all(call[:4] == ["--kubeconfig", str(other), "--context", "tunnel"] for call in cli.calls())
+    assert near.run("--kubeconfig", str(other), "--context", "tunnel") == 0
+    assert all(call[:4] == ["--kubeconfig", str(other), "--context", "tunnel"] for call in near.calls())
 
 
-@pytest.mark.thorough
-def test_without_kubectl_nothing_is_checked(cli, cluster):
-    (cli.bin / "kubectl").unlink()
-    assert "there is no kubectl on PATH" in cli.refused()
+def test_without_kubectl_nothing_is_checked(near, cluster):
+    (near.bin / "kubectl").unlink()
+    assert "there is no kubectl on PATH" in near.refused()
 
 
-@pytest.mark.thorough
-def test_without_a_kubeconfig_the_command_that_makes_one_is_named(cli, cluster, tmp_path, monkeypatch):
-    cli.answer(cluster.state())
-    said = cli.refused("--kubeconfig", str(tmp_path / "none"))
+def test_without_a_kubeconfig_the_command_that_makes_one_is_named(near, cluster, tmp_path, monkeypatch):
+    near.answer(cluster.state())
+    said = near.refused("--kubeconfig", str(tmp_path / "none"))
     assert "there is no such kubeconfig" in said
     assert "aws eks update-kubeconfig --region us-west-2 --name inf2-llama3 --alias inf2-llama3" in said
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert "there is no kubeconfig" in cli.refused()
+    assert "there is no kubeconfig" in near.refused()
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "172.20.0.1")
-    assert cli.run() == 0, "inside a pod kubectl needs no kubeconfig"
+    assert near.run() == 0, "inside a pod kubectl needs no kubeconfig"
 
 
-@pytest.mark.thorough
-def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli, cluster):
+def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(near, cluster):
     state = cluster.state()
     state["config"]["current-context"] = "other"
-    cli.answer(state)
-    said = cli.refused()
+    near.answer(state)
+    said = near.refused()
     assert "this context is for cluster other, the stack's cluster is inf2-llama3" in said
     assert "--context inf2-llama3" in said
-    assert [call for call in cli.calls() if "get" in call] == []
-    assert cli.run("--context", "inf2-llama3") == 0
-    assert "there is no such context" in cli.refused("--context", "nope")
+    assert [call for call in near.calls() if "get" in call] == []
+    assert near.run("--context", "inf2-llama3") == 0
+    assert "there is no such context" in near.refused("--context", "nope")
     state["config"]["current-context"] = ""
-    cli.answer(state)
-    assert "no current context" in cli.refused()
+    near.answer(state)
+    assert "no current context" in near.refused()
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("error", "said", "hint"),
     [
@@ -203,50 +203,61 @@ def test_a_kubeconfig_of_another_cluster_is_refused_before_anything_is_asked(cli
         ("unauthorized", "You must be logged in", "access entry"),
     ],
 )
-def test_a_cluster_that_does_not_answer_says_why(cli, cluster, error, said, hint):
+def test_a_cluster_that_does_not_answer_says_why(near, cluster, error, said, hint):
     state = cluster.state()
     state["errors"] = {"get --raw": error_text(error)}
-    cli.answer(state)
-    message = cli.refused()
+    near.answer(state)
+    message = near.refused()
     assert message.count("\n") <= 2, "one error, not five times the same"
     assert said in message
     assert hint in message
     assert "memcache.go" not in message
 
 
-@pytest.mark.thorough
-def test_a_kubeconfig_that_is_no_kubeconfig_is_said(cli, cluster):
+def test_a_kubeconfig_that_is_no_kubeconfig_is_said(near, cluster):
     state = cluster.state()
     state["errors"] = {"config view": error_text("bad-kubeconfig")}
-    cli.answer(state)
-    assert "create a new kubeconfig" in cli.refused()
+    near.answer(state)
+    assert "create a new kubeconfig" in near.refused()
 
 
-@pytest.mark.thorough
-def test_who_may_see_nothing_is_told_so(cli, cluster):
+def test_who_may_see_nothing_is_told_so(near, cluster):
     state = cluster.state()
     state["errors"] = {"*": error_text("forbidden"), "get --raw": ""}
-    cli.answer(state)
-    assert 'User "nobody" cannot list resource "nodes"' in cli.refused()
+    near.answer(state)
+    assert 'User "nobody" cannot list resource "nodes"' in near.refused()
 
 
-@pytest.mark.thorough
-def test_who_may_see_a_part_gets_verdicts_on_that_part(cli, cluster):
+def test_who_may_see_a_part_gets_verdicts_on_that_part(near, cluster):
     state = cluster.state()
     state["errors"] = {"get nodes": error_text("forbidden"), "get secrets": error_text("forbidden")}
-    cli.answer(state)
-    assert cli.run() == 2
-    assert "unknown  nodes of pool core" in cli.out
-    assert "ok       RayService vllm/vllm-llama3-inf2" in cli.out
+    near.answer(state)
+    assert near.run() == 2
+    assert "unknown  nodes of pool core" in near.out
+    assert "ok       RayService vllm/vllm-llama3-inf2" in near.out
 
 
-@pytest.mark.thorough
-def test_a_kind_that_is_not_installed_is_a_failure(cli, cluster):
+def test_a_kind_that_is_not_installed_is_a_failure(near, cluster):
     state = cluster.state()
     state["errors"] = {"get nodepools.karpenter.sh": error_text("not-installed")}
-    cli.answer(state)
-    assert cli.run() == 1
-    assert "the cluster does not have this kind" in cli.out
+    near.answer(state)
+    assert near.run() == 1
+    assert "the cluster does not have this kind" in near.out
+
+
+def test_logs_and_commands_that_nobody_has_are_empty(near, cluster):
+    kubectl = cluster_api.Kubectl(context="inf2-llama3")
+    near.answer({**cluster.state(), "logs": {"job/a": "one line\n"}, "exec": {"pod": "done\n"}})
+    assert [kubectl.log("ns", "job/a"), kubectl.log("ns", "job/a", "main"), kubectl.log("ns", "job/b")] == ["one line\n", "", ""]
+    assert near.calls()[0][-5:] == ["-n", "ns", "logs", "job/a", "--tail=200"]
+    assert near.calls()[1][-5:] == ["job/a", "-c", "main", "--previous", "--tail=200"]
+    kubectl.log("ns", "job/a", whole=True)
+    assert near.calls()[-1][-1] == "--tail=-1"
+    assert kubectl.execute("ns", "pod", "ls") == "done\n"
+    near.answer({**cluster.state(), "errors": {"-n ns": error_text("forbidden")}})
+    assert (kubectl.log("ns", "job/a", "main"), kubectl.execute("ns", "pod", "ls")) == ("", "")
+    near.answer({**cluster.state(), "errors": {"-n ns": error_text("refused")}})
+    assert (kubectl.log("ns", "job/a"), kubectl.execute("ns", "pod", "ls")) == ("", "")
 
 
 @pytest.mark.thorough

@@ -11,59 +11,57 @@ import os
 import sys
 import time
 
-FOLDER = os.environ.get("STAND_IN_CLUSTER", "")
 
-
-def main(arguments: list[str]) -> int:
-    with open(f"{FOLDER}/calls", "a") as calls:
+def main(arguments: list[str], folder: str, out=sys.stdout, err=sys.stderr) -> int:
+    with open(f"{folder}/calls", "a") as calls:
         calls.write(json.dumps(arguments) + "\n")
     words = [word for word in arguments if not word.startswith("--request-timeout")]
     for option in ("--kubeconfig", "--context"):
         if option in words:
             del words[words.index(option) : words.index(option) + 2]
-    number = number_of_state(moving=words == ["get", "--raw", "/version"])
-    with open(f"{FOLDER}/{number}.json") as file:
+    number = number_of_state(folder, moving=words == ["get", "--raw", "/version"])
+    with open(f"{folder}/{number}.json") as file:
         state = json.load(file)
     time.sleep(state.get("seconds", 0))
     asked = " ".join(words[:2])
     error = state.get("errors", {}).get(asked) or state.get("errors", {}).get("*" if words[0] == "get" else "")
     if error:
-        sys.stderr.write(error)
+        err.write(error)
         return 1
     if words == ["config", "view", "-o", "json"]:
-        json.dump(state["config"], sys.stdout)
+        json.dump(state["config"], out)
     elif words == ["get", "--raw", "/version"]:
-        json.dump({"major": "1", "minor": "35", "gitVersion": state["server_version"], **state.get("emulates", {})}, sys.stdout)
+        json.dump({"major": "1", "minor": "35", "gitVersion": state["server_version"], **state.get("emulates", {})}, out)
     elif words[:2] == ["get", "secrets"]:
         assert words[2:] == ["--all-namespaces", "-l", "owner=helm", "-L", "status", "--no-headers"]
-        sys.stdout.writelines(f"{line}\n" for line in state["releases"])
+        out.writelines(f"{line}\n" for line in state["releases"])
     elif words[0] == "-n" and words[2] in ("logs", "exec"):
         # By what the pod or the Job is called; a former container has nothing to say here.
-        sys.stdout.write("" if "--previous" in words else state.get(words[2], {}).get(words[3], ""))
+        out.write("" if "--previous" in words else state.get(words[2], {}).get(words[3], ""))
     elif words[0] == "get" and words[2:] == ["--all-namespaces", "-o", "json"]:
-        found = f"{FOLDER}/{number}.{words[1]}"
+        found = f"{folder}/{number}.{words[1]}"
         if os.path.exists(found):
             with open(found) as file:
-                sys.stdout.write(file.read())
+                out.write(file.read())
         else:
-            json.dump({"apiVersion": "v1", "kind": "List", "items": []}, sys.stdout)
+            json.dump({"apiVersion": "v1", "kind": "List", "items": []}, out)
     else:
-        sys.stderr.write(f"fake kubectl: unknown request: {arguments}\n")
+        err.write(f"fake kubectl: unknown request: {arguments}\n")
         return 64
     return 0
 
 
-def number_of_state(*, moving: bool) -> int:
-    with open(f"{FOLDER}/count", "a+") as count:
+def number_of_state(folder: str, *, moving: bool) -> int:
+    with open(f"{folder}/count", "a+") as count:
         count.seek(0)
         number = int(count.read() or -1)
         if moving:
             number += 1
             count.truncate(0)
             count.write(str(number))
-    last = sum(name.endswith(".json") for name in os.listdir(FOLDER)) - 1
+    last = sum(name.endswith(".json") for name in os.listdir(folder)) - 1
     return min(max(number, 0), last)
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1:], os.environ["STAND_IN_CLUSTER"]))

@@ -37,8 +37,7 @@ def all_rules() -> Mapping[str, Rule[Any] | ReadRule]:
 
     every = sorted((*spec_rules(), *graph_rules(), *read_rules()), key=lambda one: one.id)
     found = {one.id: one for one in every}
-    if len(found) < len(every):
-        raise AssertionError("two rules have the same id")
+    assert len(found) == len(every), "two rules have the same id"
     return found
 
 

@@ -30,8 +30,8 @@ _NONE = Decimal()
 
 def let_in_no_more(diff: StackDiff) -> Iterator[Danger]:
     """Pods that are refused from now on, and objects whose API the cluster serves no more."""
-    if diff.base is None or diff.head is None:
-        return
+    assert diff.base is not None
+    assert diff.head is not None
 
     def beside(pods: PodTemplate) -> int:
         return int(pods.kind == "Deployment" and surges(diff.by_urn[pods.urn], pods.pods or 1))
@@ -98,8 +98,8 @@ def _too_many_claims(facts: GraphFacts) -> Iterator[tuple[Resource, Sequence[Res
     """Quotas of storage, what claims it, and why that is too much."""
     claims = [(item, at(item.inputs, "spec"), 1) for item in facts.objects.get("PersistentVolumeClaim", ())]
     for item in facts.objects.get("StatefulSet", ()):
-        each = items(at(item.inputs, "spec", "volumeClaimTemplates"))
-        claims += [(item, at(claim, "spec"), whole(at(item.inputs, "spec", "replicas")) or 1) for claim in each]
+        each, pods = items(at(item.inputs, "spec", "volumeClaimTemplates")), whole(at(item.inputs, "spec", "replicas"))
+        claims += [(item, at(claim, "spec"), 1 if pods is None else pods) for claim in each]
     for quota in facts.objects.get("ResourceQuota", ()):
         for key, most in quantities(at(quota.inputs, "spec", "hard")).items():
             class_, _, what = key.rpartition(".storageclass.storage.k8s.io/")

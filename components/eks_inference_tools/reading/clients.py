@@ -70,8 +70,8 @@ def _lost(change: ResourceChange, before: _Answering, after: _Answering) -> Iter
 
 def addresses(diff: StackDiff) -> Iterator[Danger]:
     """What stays in the program, and no longer answers: Services without pods, and addresses that go."""
-    if diff.base is None or diff.head is None:
-        return
+    assert diff.base is not None
+    assert diff.head is not None
     led, facts = {one.urn for one, pods in led_to(diff.base) if pods}, GraphFacts(diff.head)
     for service, pods in led_to(diff.head):
         change = diff.by_urn[service.urn]

@@ -42,8 +42,7 @@ _NODE_TYPES = (NODE_GROUP_TYPE, NODE_POOL_TYPE, NODE_CLASS_TYPE)
 
 def needs(diff: StackDiff) -> Iterator[Danger]:
     """Values that no pod reads before it restarts, or that pods still ask for; disks that stay as they are, or with one pod."""
-    if diff.head is None:
-        return
+    assert diff.head is not None
     objects = {(group_kind(resource)[1], namespace_of(resource), name_of(resource)): resource for resource in diff.head.resources}
     using = grouped(
         ((kind, pods.given_namespace, name), pods)
@@ -199,8 +198,8 @@ def _holding(diff: StackDiff, claim: Resource) -> str:
 
 def _without_devices(diff: StackDiff) -> Iterator[Danger]:
     """Devices that nothing offers any more (Kubernetes, Device Plugins; dynamic resource allocation)."""
-    if diff.base is None or diff.head is None:
-        return
+    assert diff.base is not None
+    assert diff.head is not None
     before, after = GraphFacts(diff.base), GraphFacts(diff.head)
     gone = {change.urn for change in diff.of_kind("delete")}
     for resource in OFFERED_BY if gone else ():
@@ -293,12 +292,12 @@ def _scaled(diff: StackDiff) -> Iterator[Danger]:
         target = (namespace_of(change.resource), group_kind(change.resource)[1], name_of(change.resource))
         if change.before is None or change.after is None:
             continue
-        fewer = []
+        fewer = list[str]()
         if target in before and target not in after:
-            pods, old = whole(at(change.after.inputs, "spec", "replicas")) or 1, before[target]
-            fewer += (
-                [f"{counted(pods, 'pod')} instead of {old.bounds} by {old.by}"] if old.most is None or pods < old.most else []
-            )
+            pods, old = whole(at(change.after.inputs, "spec", "replicas")), before[target]
+            pods = 1 if pods is None else pods
+            if old.most is None or pods < old.most:
+                fewer.append(f"{counted(pods, 'pod')} instead of {old.bounds} by {old.by}")
         elif target[1] == "RayService":
             old, new = (replicas(side.inputs) for side in (change.before, change.after))
             less = [(of, now, most) for of, most in old.items() if (now := new.get(of)) is not None and now < most]

@@ -52,8 +52,7 @@ class Roll:
 
 def rolled(diff: StackDiff) -> Mapping[str, Roll]:
     """Returns how nodes are exchanged, by the URN of their pool. Not those of pools that are replaced themselves."""
-    if diff.head is None:
-        return {}
+    assert diff.head is not None
     why = {change.urn: [(one.name, row.only) for row, one in follows(change) if row.then == "roll"] for change in diff.changes}
     stays = {change.urn for change in diff.changes if change.kind not in ("create", "replace")}
     found: dict[str, Roll] = {}

@@ -154,31 +154,25 @@ def test_a_journal_whose_money_is_no_amount_is_refused(tmp_path, number: str) ->
         read_journal(file, "s")
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("text", ["", "{}", "[]", '{"schema": 1, "phase": "up"}', '{"schema": 9}', "[" * 100_000])
-def test_a_journal_of_something_else_is_refused(cli: Cli, text: str) -> None:
-    cli.folder.mkdir()
-    (cli.folder / "journal.json").write_text(text)
-    assert cli.run(*CAPS) == 2
-    assert "not the journal of a flight" in cli.err
-    assert (cli.folder / "journal.json").read_text() == text
+OTHER = {"schema": 1, "stack": "production", "backend": "", "phase": "climbing", "reached": None, "at": "node"}
+JOURNAL = json.dumps({**OTHER, "spans": [], "passed": [], "rows": []})
 
 
-def test_a_journal_of_another_stack_is_refused(cli: Cli) -> None:
-    cli.folder.mkdir()
-    empty = {
-        "schema": 1,
-        "backend": "",
-        "phase": "climbing",
-        "reached": None,
-        "at": "node",
-        "spans": [],
-        "passed": [],
-        "rows": [],
-    }
-    (cli.folder / "journal.json").write_text(json.dumps({**empty, "stack": "production"}))
-    assert cli.run(*CAPS) == 2
-    assert "this is the journal of another stack" in cli.err
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        *((text, "not the journal of a flight") for text in ("", "{}", "[]", '{"schema": 1, "phase": "up"}', "[" * 100_000)),
+        *((JOURNAL.replace(*one), "not the journal") for one in (("node", "moon"), ("climbing", "up"), ('a": 1', 'a": 2'))),
+        (JOURNAL, "(?s)this is the journal of another stack.*given: production.*allowed: mine"),
+    ],
+)
+def test_a_journal_of_something_else_is_refused(tmp_path: Path, text: str, told: str) -> None:
+    (file := tmp_path / "journal.json").write_text(text)
+    with pytest.raises(ProblemsFound, match=told):
+        read_journal(file, "mine")
+    assert file.read_text() == text
+    with pytest.raises(ProblemsFound, match="cannot be read: Is a directory"):
+        read_journal(tmp_path, "mine")
 
 
 def test_a_flight_in_another_backend_is_not_taken_for_gone(cli: Cli) -> None:

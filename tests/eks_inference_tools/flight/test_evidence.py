@@ -9,11 +9,13 @@ import pytest
 
 from conftest import ROOT, STACKS, recorded
 from eks_inference.catalog.instances import instance_type
-from eks_inference.catalog.times import resource_time
+from eks_inference.catalog.times import phase_time, resource_time
+from eks_inference.stack.own_rows import OwnPrice
 from eks_inference_tools.cli import main
-from eks_inference_tools.flight.bundle import COLUMNS, bundle_of
+from eks_inference_tools.flight.bundle import COLUMNS, _price_rows, _row, bundle_of
 from eks_inference_tools.flight.evidence import (
     MOST_LETTERS,
+    _seconds,
     answer_rows,
     explained,
     facts,
@@ -23,7 +25,7 @@ from eks_inference_tools.flight.evidence import (
     troubles,
 )
 from eks_inference_tools.flight.journal import spent
-from eks_inference_tools.flight.report import as_rows
+from eks_inference_tools.flight.report import SLACK_S, WIDER, as_rows, judged
 from eks_inference_tools.reading.known_messages import meaning
 from eks_inference_tools.verify.observed import Check, failed, ok, wait
 from fake_automation import Trouble
@@ -77,7 +79,6 @@ def test_rows_of_a_cluster_name_nothing_of_it() -> None:
     assert all(row.keys() - {"kind"} <= COLUMNS[row["kind"]] for row in found)
 
 
-@pytest.mark.thorough
 def test_odd_clusters_give_no_rows() -> None:
     odd: list[Any] = [
         {},
@@ -132,7 +133,6 @@ def test_known_messages_have_a_meaning(message: str, words: str) -> None:
     assert bool(meaning(message)) == bool(words)
 
 
-@pytest.mark.thorough
 def test_metrics_and_answers_are_read_from_what_servers_print() -> None:
     exposed = (
         '# HELP vllm:e x\n# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running{m="a"} 0\n# TYPE python_info gauge\n'
@@ -204,14 +204,70 @@ def flown(folder: Path) -> dict[str, Any]:
     )
 
 
-@pytest.mark.thorough
-def test_rows_for_the_catalog_are_those_that_it_lacks(tmp_path: Path) -> None:
-    rows = tomllib.loads(as_rows(flown(tmp_path)))
-    assert [row["type"] for row in rows["create"]] == ["aws:eks/cluster:Cluster", "aws:new/thing:Thing"]
-    assert all(row["source"].startswith("a first flight of ") for row in rows["create"])
-    known = resource_time("create", "aws:eks/nodeGroup:NodeGroup", "")
-    assert known
-    assert set(rows["create"][0]) == {"type", "p50", "low", "high", "samples", "source", "read"}
+def of_time(type_: str, seconds: float, what: str = "") -> dict[str, Any]:
+    return {"kind": "time", "action": "create", "type": f"aws:{type_}", "what": what, "seconds": seconds, "date": DATE}
+
+
+def test_rows_for_the_catalog_are_those_that_it_lacks() -> None:
+    """A node group took 88 to 221 s, a control plane less than 20 min. Objects of Kubernetes are no rows."""
+    times = [("eks/nodeGroup:NodeGroup", 140.0), ("eks/cluster:Cluster", 2400.0), ("n:T", 3.0), ("n:T", 9.0), ("n:T", 4.0)]
+    other = {**of_time("n:T", 5), "type": "kubernetes:apps/v1:Deployment"}
+    bundle = {"date": "today", "region": "here", "rows": [*(of_time(*one) for one in times), of_time("n:T", 1, "x"), other]}
+    told = {"source": "a first flight of today in here", "read": DATE[:7]}
+    assert tomllib.loads(as_rows(bundle))["create"] == [
+        {"type": "aws:eks/cluster:Cluster", "p50": 2400, "low": 2400, "high": 2400, "samples": 1, **told},
+        {"type": "aws:n:T", "p50": 4, "low": 3, "high": 9, "samples": 3, **told},
+        {"type": "aws:n:T", "what": "x", "p50": 1, "low": 1, "high": 1, "samples": 1, **told},
+    ]
+    assert as_rows({**bundle, "rows": [of_time(*times[0])]}) == ""
+
+
+GROUP, PULL = resource_time("create", "aws:eks/nodeGroup:NodeGroup", ""), phase_time("pull")
+assert GROUP
+assert PULL
+
+
+@pytest.mark.parametrize(
+    ("row", "verdict"),
+    [
+        (of_time("eks/nodeGroup:NodeGroup", GROUP.low / WIDER - SLACK_S), "confirmed"),
+        (of_time("eks/nodeGroup:NodeGroup", GROUP.low / WIDER - SLACK_S - 0.1), "contradicted"),
+        (of_time("eks/nodeGroup:NodeGroup", GROUP.high * WIDER + SLACK_S), "confirmed"),
+        (of_time("eks/nodeGroup:NodeGroup", GROUP.high * WIDER + SLACK_S + 0.1), "contradicted"),
+        ({"kind": "pull", "image": "i", "gb": 1, "seconds": PULL.low / WIDER}, "confirmed"),
+        ({"kind": "pull", "image": "i", "gb": 2, "seconds": 2 * PULL.high * WIDER + 0.1}, "contradicted"),
+        ({"kind": "pull", "image": "i", "gb": 1, "seconds": PULL.low / WIDER - 0.1}, "contradicted"),
+        ({"kind": "pull", "image": "i", "gb": 0.99, "seconds": PULL.low}, "new"),
+        ({"kind": "price", "item": "nat_gateway", "region": "us-west-2", "usd": 0.0452, "sold": "usd"}, "confirmed"),
+        ({"kind": "price", "item": "nat_gateway", "region": "us-west-2", "usd": 0.0453, "sold": "usd"}, "contradicted"),
+        ({"kind": "price", "item": "g6.xlarge", "region": "us-west-2", "usd": 0.8048, "sold": "spot"}, "new"),
+        ({"kind": "capacity", "type": "inf2.xlarge", "memory_mib": 15155}, "confirmed"),
+        ({"kind": "capacity", "type": "inf2.xlarge", "memory_mib": 15154}, "contradicted"),
+        ({"kind": "capacity", "type": "inf2.xlarge", "example.com/thing": 1}, "new"),
+        ({"kind": "capacity", "type": "x9.large", "cpu": 4}, "new"),
+        ({"kind": "version", "what": "Kubernetes API", "value": "v1.5.6"}, "new"),
+    ],
+)
+def test_a_fact_is_confirmed_contradicted_or_new(row: dict[str, Any], verdict: str) -> None:
+    assert [one.verdict for one in judged({"rows": [{"date": DATE, **row}]})] == [verdict]
+
+
+@pytest.mark.parametrize(
+    ("shown", "seconds"), [("250.5ms", 0.3), ("1h2m3.04s", 3723.0), ("2m", 120), ("1m52.345s", 112.3), ("xms", None), ("", None)]
+)
+def test_durations_are_read_as_the_kubelet_writes_them(shown: str, seconds: float | None) -> None:
+    assert _seconds(shown) == seconds
+
+
+def test_own_prices_are_rows_of_a_bundle() -> None:
+    own = {"a": OwnPrice(on_demand=1, spot=0.5, source="ours"), "b": OwnPrice(usd=2, source="ours")}
+    rows = [
+        (row["item"], row["sold"], row["usd"], row.get("unit")) for row in _price_rows({"here": own, "there": own}, "here", DATE)
+    ]
+    assert rows == [("a", "on_demand", 1, "hour"), ("a", "spot", 0.5, "hour"), ("b", "usd", 2, None)]
+    fact = {"key": "spot", "item": "a", "region": "here", "usd": 3}
+    row = {"kind": "price", "item": "a", "sold": "spot", "region": "here", "usd": 3, "date": DATE}
+    assert _row({"kind": "account", "facts": {"price": {**fact, "source": "left out"}}, "date": DATE}) == row
 
 
 def test_a_report_of_a_flight(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -248,6 +304,10 @@ def test_a_report_of_a_flight(tmp_path: Path, capsys: pytest.CaptureFixture[str]
             f'"seconds": 1{"0" * 400}, "gb": 1}}]}}',
             "seconds: must be a number from 0 to 1e+15",
         ),
+        (
+            '{"kind": "eks-inference first flight", "schema": 1, "rows": [{"kind": "load", "date": "2026-11-25"}]}',
+            "lacks columns: tool",
+        ),
         ("[" * 100_000, "not JSON"),
     ],
 )
@@ -266,7 +326,6 @@ def test_a_time_of_an_action_that_nobody_knows_is_new(tmp_path: Path, capsys: py
     assert "dance aws:x:Y" in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 def test_a_report_controls_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     row = {"kind": "image", "image": "\u001b[2J\u0007evil\nerror: forged", "started": True, "date": DATE}
     hostile = {"kind": "eks-inference first flight", "schema": 1, "date": "\u001b[31m", "region": {"a": 1}, "rows": [row]}
@@ -299,7 +358,6 @@ def test_the_smoke_stacks_have_the_nodes_and_servers_of_the_smoke_test() -> None
     assert recorded("smoke-gpu").stack == "smoke-gpu"
 
 
-@pytest.mark.thorough
 def test_what_a_controller_says_again_of_other_pods_is_told_once() -> None:
     refused = 'Error creating: pods "a-{}" is forbidden: ' + "ValidatingAdmissionPolicy " * 20 + "gave it no credentials"
     messages = [refused.format(1), refused.format(2), f"(combined from similar events): {refused.format(3)}", 'pull "i:1"']
@@ -314,7 +372,6 @@ def test_what_a_controller_says_again_of_other_pods_is_told_once() -> None:
     assert pull == 'ReplicaSet a: R: pull "i:1"'
 
 
-@pytest.mark.thorough
 def test_failed_checks_are_trouble() -> None:
     assert troubles([Check("a", "Job x/y", failed("it failed", "complete"))], [], {}) == (
         "Job x/y: it failed; expected: complete",

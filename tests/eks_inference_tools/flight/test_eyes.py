@@ -1,7 +1,6 @@
 """How a rung is looked at: through a stand-in for kubectl, in a cluster as its graph says it should be."""
 
 import json
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,16 +8,15 @@ from typing import Any
 
 import pytest
 
-import stand_in_kubectl
 from eks_inference.loadtest.plan import TEST_LABEL
 from eks_inference_tools.flight.course import Leg
 from eks_inference_tools.flight.evidence import load_rows
-from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes
+from eks_inference_tools.flight.eyes import FAILED_FOR_S, ClusterEyes, _ended
 from eks_inference_tools.flight.ports import Hopeless
 from fake_automation import FakeClock
 from flights import course, job_log
 from healthy_cluster import HealthyCluster
-from stand_ins_on_path import answer
+from stand_ins_on_path import answer, without_processes
 
 NO_IMAGE = 'Failed to pull image "i:1": rpc error: not found'
 
@@ -44,15 +42,12 @@ class Sight:
 def sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sight:
     for folder in ("bin", "states"):
         (tmp_path / folder).mkdir()
-    programs: dict[str, str] = {
-        "kubectl": f"#!{sys.executable} -IS\n{Path(stand_in_kubectl.__file__).read_text()}",
-        "aws": f"#!{sys.executable} -IS\nimport sys\nopen(sys.argv[-1], 'w').write(' '.join(sys.argv[1:-2]))\n",
-    }
+    programs = {"kubectl": "", "aws": '#!/bin/sh\nfor last; do :; done\necho "$@" >$last\n'}
     for name, text in programs.items():
         (file := tmp_path / "bin" / name).write_text(text)
         file.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setenv("STAND_IN_CLUSTER", str(tmp_path / "states"))
+    without_processes(monkeypatch, tmp_path / "states")
     return Sight(tmp_path, FakeClock(), [])
 
 
@@ -60,7 +55,11 @@ def leg(name: str) -> Leg:
     return next(one for one in course() if one.name == name)
 
 
-@pytest.mark.thorough
+def test_a_look_ends_with_success_after_minutes_of_failure_or_with_its_time() -> None:
+    assert (_ended("ok", "", 0, 0), _ended("ok", "lost", 1, 0), _ended("wait", "", 0, 0)) == ("done", None, "cap")
+    assert (_ended("failed", "", 1, FAILED_FOR_S), _ended("failed", "", 1, FAILED_FOR_S - 1)) == ("failed", None)
+
+
 @pytest.mark.parametrize("name", ["core", "node", "token", "stack", "load-test"])
 def test_a_healthy_rung_is_reached_at_once(sight: Sight, name: str) -> None:
     seen = sight.look(leg(name), HealthyCluster(leg(name).deployments[-1].graph).state())
@@ -70,7 +69,6 @@ def test_a_healthy_rung_is_reached_at_once(sight: Sight, name: str) -> None:
     assert (sight.folder / "kubeconfig").read_text().startswith("eks update-kubeconfig --region us-west-2 --name smoke-inf2")
 
 
-@pytest.mark.thorough
 def test_the_control_plane_is_reached_when_its_api_answers(sight: Sight) -> None:
     cluster = HealthyCluster(leg("control-plane").deployments[-1].graph)
     assert sight.look(leg("control-plane"), cluster.state()).ended == "done"
@@ -88,7 +86,6 @@ def not_ready(item: dict[str, Any]) -> None:
         condition["status"] = "False" if condition["type"] == "Ready" else condition["status"]
 
 
-@pytest.mark.thorough
 def test_nodes_that_are_not_ready_are_waited_for_until_the_time_is_over(sight: Sight) -> None:
     state = changed("node", not_ready, "nodes")
     began = sight.clock.now()
@@ -125,7 +122,6 @@ def without_image() -> dict[str, Any]:
     return state
 
 
-@pytest.mark.thorough
 def test_an_image_that_is_missing_fails_and_is_told(sight: Sight) -> None:
     seen = sight.look(leg("token"), without_image(), seconds=900)
     assert seen.ended == "failed"
@@ -145,7 +141,6 @@ def test_an_update_is_hopeless_once_a_workload_has_failed_for_long(sight: Sight)
     assert "ImagePullBackOff" in words
 
 
-@pytest.mark.thorough
 def test_a_workload_that_recovers_is_not_hopeless(sight: Sight) -> None:
     well = HealthyCluster(leg("token").deployments[-1].graph).state()
     hopeless = sight.watch(leg("token"), without_image(), well, without_image())
@@ -154,7 +149,6 @@ def test_a_workload_that_recovers_is_not_hopeless(sight: Sight) -> None:
         sight.clock.sleep(FAILED_FOR_S - 1)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["control-plane", "core", "token"])
 def test_what_is_not_there_yet_is_not_hopeless(sight: Sight, name: str) -> None:
     """Nor is a workload that another update is deleting."""
@@ -169,7 +163,6 @@ def test_what_is_not_there_yet_is_not_hopeless(sight: Sight, name: str) -> None:
         sight.clock.sleep(FAILED_FOR_S)
 
 
-@pytest.mark.thorough
 def test_a_cluster_that_is_not_there_yet_is_not_hopeless(sight: Sight) -> None:
     (sight.folder / "bin" / "aws").write_text("#!/bin/sh\necho 'No cluster found for name: smoke-inf2' >&2\nexit 254\n")
     hopeless = sight.watch(leg("token"), without_image())
@@ -178,7 +171,6 @@ def test_a_cluster_that_is_not_there_yet_is_not_hopeless(sight: Sight) -> None:
         sight.clock.sleep(FAILED_FOR_S)
 
 
-@pytest.mark.thorough
 def test_a_cluster_that_does_not_answer_is_no_success(sight: Sight) -> None:
     state = HealthyCluster(leg("core").deployments[-1].graph).state()
     refused = {"*": "The connection to the server x was refused - did you specify the right host or port?\n"}
@@ -187,7 +179,6 @@ def test_a_cluster_that_does_not_answer_is_no_success(sight: Sight) -> None:
     assert "the cluster does not answer" in seen.words[0]
 
 
-@pytest.mark.thorough
 def test_without_access_nothing_is_claimed(sight: Sight) -> None:
     (sight.folder / "bin" / "aws").write_text("#!/bin/sh\necho 'Unable to locate credentials' >&2\nexit 255\n")
     seen = sight.look(leg("core"), HealthyCluster(leg("core").deployments[-1].graph).state(), seconds=30)
@@ -195,7 +186,6 @@ def test_without_access_nothing_is_claimed(sight: Sight) -> None:
     assert "Unable to locate credentials" in seen.words[0]
 
 
-@pytest.mark.thorough
 def test_figures_of_servers_are_asked_where_all_is_well(sight: Sight) -> None:
     state = HealthyCluster(leg("token").deployments[-1].graph).state()
     (job,) = (one for one in state["objects"]["jobs.batch"] if one["metadata"]["namespace"] == "smoke-smoke-test")
@@ -204,7 +194,6 @@ def test_figures_of_servers_are_asked_where_all_is_well(sight: Sight) -> None:
     assert {"kind": "answer", "first_token_s": 0.25} in seen.rows
 
 
-@pytest.mark.thorough
 def test_figures_of_the_load_test_are_read_from_all_of_its_log(sight: Sight) -> None:
     state = HealthyCluster(leg("load-test").deployments[-1].graph).state()
     (job,) = (one for one in state["objects"]["jobs.batch"] if TEST_LABEL in one["spec"]["template"]["metadata"]["labels"])

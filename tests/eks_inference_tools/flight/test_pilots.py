@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eks_inference_tools.flight import pilots
-from eks_inference_tools.flight.pilots import AtTerminal
+from eks_inference_tools.flight.pilots import AtTerminal, Unattended
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, answer: str | None) -> list[str]:
@@ -44,3 +44,9 @@ def test_the_option_answers_the_question_about_keeping(monkeypatch: pytest.Monke
     asked = typed(monkeypatch, "")
     assert AtTerminal(keep=True).keeps("it failed")
     assert not asked
+
+
+@pytest.mark.parametrize("keep", [True, False])
+def test_without_a_terminal_nothing_is_deployed_and_the_option_decides(keep: bool) -> None:
+    leg: Any = SimpleNamespace(name="node")
+    assert (Unattended(keep).goes_on(leg), Unattended(keep).keeps("it failed")) == (False, keep)
