@@ -122,6 +122,7 @@ PROGRAMS: dict[str, tuple[list[Resource], list[Resource], str]] = {
     "a claim above a quota": ([], [claim("20Gi"), quota(requests_storage="10Gi")], "refused .*10Gi requests.storage .*20Gi"),
     "a claim of another class": ([], [claim("20Gi"), quota(**{"fast.storageclass.storage.k8s.io/requests.storage": "1Gi"})], ""),
     "claims of two pods": ([], [claiming(2), quota(persistentvolumeclaims="1")], "refused .*1 persistentvolumeclaims .*of 2"),
+    "one claim too many": ([], [claim(), claiming(1), quota(persistentvolumeclaims="1")], "refused .*claim of StatefulSet"),
     "claims of pods within it": ([], [claiming(2), quota(persistentvolumeclaims="2")], ""),
     "claims of no pods": ([], [claiming(0), quota(persistentvolumeclaims="0")], ""),
     "a claim that was there": ([claim("20Gi")], [claim("20Gi"), quota(requests_storage="10Gi")], ""),

@@ -151,13 +151,17 @@ def capacity(*values: str) -> dict[str, Any]:
 
 def test_a_pod_starts_a_node_in_the_zone_of_its_volume() -> None:
     zones = [zone.name for zone in kinds_of(M5)[0].zones]
+    either: list[dict[str, Any]] = []
     for zone in zones:
         term = {"matchExpressions": [{"key": ZONE_LABEL, "operator": "In", "values": [zone]}]}
         affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
         volumes = (PodSpec({"affinity": affinity}),)
         (start,) = choose([PodToPlace("p", "p", PodSpec(spec(cpu=1)), volumes=volumes)], kinds_of(M5), (), ())
         assert start.node.zone.name == zone
+        either.append(term)
     assert len(zones) == 2
+    affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": either}}}
+    assert len(PodSpec({"affinity": affinity}).places) == 2
 
 
 def test_pods_that_keep_apart_get_a_node_each() -> None:

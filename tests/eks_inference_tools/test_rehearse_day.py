@@ -294,6 +294,8 @@ def test_what_a_stack_does_not_have_it_cannot_lose(monkeypatch: pytest.MonkeyPat
     said = refused(monkeypatch, capsys, "--lose", "node", "--lose", "spot", "--lose", "picker")
     assert "stack gpu-opt350m has no spot nodes" in said
     assert "stack gpu-opt350m has no picker" in said
+    more = {"kind": "karpenter", "instance_types": ["g6.xlarge"], "capacity_types": ["spot"]}
+    assert not [*absent(["spot"], world(recorded_with({"pools": {"more": more}}, "smoke-gpu")))]
 
 
 @pytest.mark.parametrize(
