@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 from unittest.mock import Mock
 from urllib.parse import urlsplit
@@ -163,6 +164,23 @@ def test_a_stream_that_does_not_end_as_it_should_is_an_error(fault: Fault, told:
         Chat(server.url).ask(STREAMED, model="m")
 
 
+@pytest.mark.parametrize("question", [ASKED, STREAMED], ids=["whole", "streamed"])
+@pytest.mark.parametrize(
+    "choices", [1, [1], [{"message": 1, "delta": 1}], [{"message": {"content": 1}, "delta": {"content": 1}}]]
+)
+def test_an_answer_of_another_shape_is_an_error(monkeypatch: pytest.MonkeyPatch, choices: Any, question: Question) -> None:
+    body = json.dumps({"choices": choices})
+    listing(monkeypatch, f"data: {body}\ndata: [DONE]".encode() if question.stream else body.encode())
+    with pytest.raises(ServerError, match=re.escape(f"status 200, but no answer: {body}")):
+        Chat("http://s/v1").ask(question, model="m")
+
+
+@pytest.mark.parametrize("usage", [1, {"completion_tokens": "two"}])
+def test_a_count_of_tokens_that_is_none_is_left_out(monkeypatch: pytest.MonkeyPatch, usage: Any) -> None:
+    listing(monkeypatch, json.dumps({"choices": [{"message": {"content": "Yes"}}], "usage": usage}).encode())
+    assert Chat("http://s/v1").ask(ASKED, model="m").figures().startswith("in ")
+
+
 def test_a_server_that_falls_silent_is_given_up() -> None:
     with OpenAIServer(ttft_s=2) as server, pytest.raises(ServerError, match=r"sent nothing for 0\.1 s"):
         Chat(server.url, timeout_s=0.1).ask(STREAMED, model="m")
@@ -181,7 +199,11 @@ def test_long_error_pages_are_shortened() -> None:
 
 def listing(monkeypatch: pytest.MonkeyPatch, body: bytes) -> None:
     """Lets every server answer with a body."""
-    monkeypatch.setattr(Chat, "_open", lambda *_: nullcontext(io.BytesIO(body)))
+
+    class Response(io.BytesIO):
+        headers = MappingProxyType({"Content-Type": "text/event-stream"})
+
+    monkeypatch.setattr(Chat, "_open", lambda *_: nullcontext(Response(body)))
 
 
 @pytest.mark.parametrize(("body", "told"), [(b'{"error": "who?"}', "no models: who?"), (b"[]", "this is not an answer: []")])

@@ -185,14 +185,12 @@ class Chat:
         began = self._clock()
         with self._open("POST", path, {"model": model, **body}) as response:
             answer = found = self._body(response)
-        try:
+        with _expected(answer):
             for step in place:
                 found = found[step]
-        except (KeyError, IndexError, TypeError):
-            raise ServerError(f"status 200, but no answer: {_message(answer)}") from None
         if found is None or (found == "" and task != "transcribe"):
             raise ServerError(f"the answer has nothing in {place[-1]}")
-        return Answer(str(found), (answer.get("usage") or {}).get("completion_tokens"), self._clock() - began)
+        return Answer(str(found), _tokens(answer), self._clock() - began)
 
     def wait(self, seconds: float, *, tell: Callable[[str], None], sleep: Callable[[float], None] = time.sleep) -> list[str]:
         """The models, once the server lists any. ``tell`` hears each new reason why it does not yet."""
@@ -217,32 +215,30 @@ class Chat:
     def _whole(self, response: "HTTPResponse", began: float, show: Callable[[str], None]) -> Answer:
         body = self._body(response)
         took = self._clock() - began
-        try:
-            text = body["choices"][0]["message"]["content"] or ""
-        except (KeyError, IndexError, TypeError):
-            raise ServerError(f"status 200, but no answer: {_message(body)}") from None
+        with _expected(body):
+            text = "".join(body["choices"][0]["message"]["content"] or "")
         show(text)
-        return Answer(text, (body.get("usage") or {}).get("completion_tokens"), took)
+        return Answer(text, _tokens(body), took)
 
     def _streamed(self, response: "HTTPResponse", began: float, show: Callable[[str], None]) -> Answer:
         if not response.headers.get("Content-Type", "").startswith("text/event-stream"):
             raise ServerError(f"status 200, but no stream: {_message(self._body(response))}")
         pieces: list[str] = []
-        usage: Mapping[str, int] = {}
-        first_token_s = None
+        tokens = first_token_s = None
         last = began
         for event in self._events(response):
             if "choices" not in event:
                 raise ServerError(f"an error in the stream after {len(pieces)} tokens: {_message(event)}")
-            usage = event.get("usage") or usage
-            text = "".join((choice.get("delta") or {}).get("content") or "" for choice in event["choices"])
+            tokens = tokens if (counted := _tokens(event)) is None else counted
+            with _expected(event):
+                text = "".join((choice.get("delta") or {}).get("content") or "" for choice in event["choices"])
             if text:
                 last = self._clock()
                 first_token_s = last - began if first_token_s is None else first_token_s
                 pieces.append(text)
                 show(text)
         # An event may hold several tokens: the server's own count comes first.
-        return Answer("".join(pieces), usage.get("completion_tokens", len(pieces)), last - began, first_token_s)
+        return Answer("".join(pieces), len(pieces) if tokens is None else tokens, last - began, first_token_s)
 
     @contextmanager
     def _open(self, method: str, path: str, body: Any) -> Iterator["HTTPResponse"]:
@@ -328,6 +324,22 @@ def _json(data: bytes) -> Any:
     if not isinstance(body, dict):
         raise ServerError(f"this is not an answer: {_shortened(str(body))}")
     return body
+
+
+@contextmanager
+def _expected(answer: Mapping[str, Any]) -> Iterator[None]:
+    """Around what reads an answer, which may be of another shape than the API's."""
+    try:
+        yield
+    except (AttributeError, LookupError, TypeError):
+        raise ServerError(f"status 200, but no answer: {_message(answer)}") from None
+
+
+def _tokens(answer: Mapping[str, Any]) -> int | None:
+    """How many tokens an answer, or what came of a stream, counts. None: it does not count them."""
+    usage = answer.get("usage")
+    count = usage.get("completion_tokens") if isinstance(usage, dict) else None
+    return count if isinstance(count, int) else None
 
 
 def _message(body: Any) -> str:
