@@ -3,7 +3,7 @@
     triton_client.py test CONFIG    every prompt, over one gRPC stream; exit 1 when one stays without an answer
     triton_client.py perf CONFIG    genai-perf at each number of users, one after another; exit 1 when one gives no report
 
-CONFIG is the JSON that eks_inference.clients.plan writes. ``perf`` prints what genai-perf prints, and each report
+CONFIG is the JSON that eks_inference.serving.triton.client_plan writes. ``perf`` prints what genai-perf prints, and each report
 as CSV and then as one line of JSON with the key "record": no other line begins with a brace.
 """
 
