@@ -34,7 +34,7 @@ def asked(stack: Mapping[str, Any], name: str) -> Mapping[str, Any]:
                 if share := weights.get(name):
                     parts.append(TrafficSpec.model_validate(traffic).part(share / sum(weights.values())))
         if len({part.users is None for part in parts}) == 1:
-            return {**server, "traffic": TrafficSpec.together(parts).model_dump(exclude_defaults=True)}
+            return {**server, "traffic": TrafficSpec.together(parts).model_dump()}
     return server
 
 

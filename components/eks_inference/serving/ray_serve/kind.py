@@ -42,7 +42,7 @@ def _build(name: str, spec: RayServeVllmSpec, on: "Dependencies", site: "ServerS
 def _sketched(sketch: Sketch) -> Mapping[str, Any] | None:
     if sketch.engine.ray is None or not sketch.instance.neuron:
         return None
-    worker = {**sketch.placed, "instance_type": sketch.instance.name, "initial": 1, "min": 1, "max": 1}
+    worker = {**sketch.placed, "instance_type": sketch.instance.name, "min": 1, "max": 1}
     return {
         "kind": "ray_serve_vllm",
         **sketch.keys,
