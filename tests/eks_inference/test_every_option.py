@@ -106,21 +106,36 @@ def test_every_graph_is_shown_as_a_tree_and_every_type_of_object_as_a_manifest(g
 
 @pytest.mark.thorough
 def test_the_order_of_named_members_is_no_part_of_their_names(graphs):
-    """Whoever writes a pool, server, route or endpoint before the others takes nothing of theirs."""
+    """Whoever writes a pool, server, route or endpoint before the others takes nothing of theirs: in one stack for all kinds of
+    members beside each other."""
+    shown: set[object] = set()
     for place, example in enumerate(covering.covering_set()):
-        if not {"gateway", "endpoints"} & example.stack.keys():
-            continue  # those that have one show the order of pools and servers as well
-        turned = recorded(replace(example, stack=_turned(example.stack)), secrets=bool(place % 2))
-        assert not [*losses(graphs[example.name], turned)], example.name
+        members = {*_members(example.stack)}
+        if members - shown:
+            turned = recorded(replace(example, stack=_turned(example.stack)), secrets=bool(place % 2))
+            assert not [*losses(graphs[example.name], turned)], example.name
+            shown |= members
+    assert len(shown) > 16
+
+
+def _are_named(value: dict[str, Any]) -> bool:
+    return len(value) > 1 and all(isinstance(one, dict) for one in value.values())
+
+
+def _members(value: Any, *path: str) -> Iterator[object]:
+    """Where named members stand, with all of their kinds."""
+    if isinstance(value, dict):
+        if named := _are_named(value):
+            yield path, frozenset(one.get("kind") for one in value.values())
+        for name, one in value.items():
+            yield from _members(one, *path, "*" if named else name)
 
 
 def _turned(value: Any) -> Any:
     """The value with the last of named members first."""
     if not isinstance(value, dict):
         return value
-    members = list(value.items())
-    if all(isinstance(one, dict) for one in value.values()):
-        members.reverse()
+    members = reversed(value.items()) if _are_named(value) else value.items()
     return {name: _turned(one) for name, one in members}
 
 
