@@ -277,7 +277,7 @@ def test_a_ray_server_is_tried_with_one_replica_on_one_worker() -> None:
     assert of_ray
     for one in of_ray:
         assert one["replicas"] == {"min": 1, "max": 1}
-        assert (one["worker"]["initial"], one["worker"]["min"], one["worker"]["max"]) == (1, 1, 1)
+        assert (one["worker"]["min"], one["worker"]["max"]) == (1, 1)
 
 
 def test_engines_that_cannot_come_first_are_not_tried_for_what_fp8_would_save(monkeypatch: pytest.MonkeyPatch) -> None:
