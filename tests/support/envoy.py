@@ -58,7 +58,8 @@ class Envoy:
         (folder / "keys").mkdir()
         self.secret = MountedSecret(folder / "keys")
         self.rotate(self.keys)
-        self._log = (folder / "log").open("w+")
+        # Envoy opens its stdout once more, with a place of its own: in one file, what stderr gets would overwrite its lines.
+        self._out, self._error = (folder / "out").open("w"), (folder / "error").open("w")
         self.port, self.health_port, self.admin_port = free_ports(3)
         proxy = replace(
             self.proxy,
@@ -79,7 +80,7 @@ class Envoy:
         (folder / "envoy.json").write_text(json.dumps(planned))
         arguments = ("--concurrency", "2", "--disable-hot-restart", "--log-level", "warning")
         self.process = await asyncio.create_subprocess_exec(
-            COMMAND, "-c", str(folder / "envoy.json"), *arguments, stdout=self._log, stderr=self._log
+            COMMAND, "-c", str(folder / "envoy.json"), *arguments, stdout=self._out, stderr=self._error
         )
         await self._started()
         return self
@@ -87,7 +88,8 @@ class Envoy:
     async def __aexit__(self, *error: object) -> None:
         self.kill()
         await self.process.wait()
-        self._log.close()
+        self._out.close()
+        self._error.close()
         self._folder.cleanup()
 
     async def _started(self) -> None:
@@ -131,7 +133,7 @@ class Envoy:
         """What Kubernetes does with a pod that goes: the script of preStop, then SIGTERM. Returns how long the script took."""
         began = time.monotonic()
         script = await asyncio.create_subprocess_exec(
-            "/bin/bash", str(DRAIN), str(self.admin_port), str(leaves_s), str(within_s), stdout=self._log, stderr=self._log
+            "/bin/bash", str(DRAIN), str(self.admin_port), str(leaves_s), str(within_s), stdout=self._error, stderr=self._error
         )
         assert await script.wait() == 0
         took = time.monotonic() - began
@@ -148,12 +150,11 @@ class Envoy:
         return int(Path(f"/proc/{self.process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10
 
     def log(self) -> str:
-        self._log.flush()
-        return Path(self._log.name).read_text()
+        return Path(self._error.name).read_text() + Path(self._out.name).read_text()
 
     def answered(self) -> list[dict[str, str]]:
-        """The lines of the access log."""
-        return [json.loads(line) for line in self.log().splitlines() if line.startswith("{")]
+        """The lines of the access log, but for one that is being written: Envoy writes its buffer in several pieces."""
+        return [json.loads(line) for line in Path(self._out.name).read_text().split("\n")[:-1]]
 
 
 def _asking(port: int) -> dict[str, Any]:
