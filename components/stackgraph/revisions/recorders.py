@@ -141,8 +141,8 @@ def record_all(
         return {stack: read_answer(answers[stack]) for stack in wanted}
 
     with ThreadPoolExecutor() as pool:
-        waiting = [pool.submit(recorded, side, wanted) for side, wanted in zip(sides, wanted_in, strict=True)]
         try:
+            waiting = [pool.submit(recorded, side, wanted) for side, wanted in zip(sides, wanted_in, strict=True)]
             return [future.result() for future in waiting]
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
