@@ -29,7 +29,7 @@ _PORT_TAKEN = "address already in use"
 _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
 _POLL_SECONDS = 0.05
-_END_SECONDS = 20
+_END_SECONDS = 60
 # By share, and seldom: collections took a third of the start of a control plane. At a limit of memory an API server that has come
 # near it would collect all the time.
 _GO = {"GOGC": "300"}
