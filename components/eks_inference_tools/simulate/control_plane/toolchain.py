@@ -268,7 +268,7 @@ def version_of(path: Path, tool: Tool) -> str:
             stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=10,
+            timeout=60,  # a machine that has just built it may still be writing
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
