@@ -1,5 +1,6 @@
 """Shows progress in one line on standard error."""
 
+import contextlib
 import shutil
 import sys
 import time
@@ -40,7 +41,8 @@ class Progress:
         if not self._stream.isatty():
             if line and now - self._written >= _EVERY_SECONDS:
                 self._written = now
-                print(printable(told, keep=""), file=self._stream, flush=True)
+                with contextlib.suppress(OSError):  # a program that is recorded may have closed it
+                    print(printable(told, keep=""), file=self._stream, flush=True)
         elif told != self._shown:
             room = shutil.get_terminal_size().columns - 1
             print(f"{_CLEAR}{shorten(text(told), room)}", end="", file=self._stream, flush=True)
