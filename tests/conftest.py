@@ -1,6 +1,7 @@
 """The graphs of the shipped stacks, recorded once for all tests of a process."""
 
 import gc
+import math
 import os
 import signal
 from collections.abc import Callable, Generator
@@ -15,6 +16,7 @@ import pytest
 import golden
 from mutations import cases
 from stackgraph.graph.document import Graph
+from stackgraph.presentation import progress
 from stackgraph.recorder import recording
 from stackgraph.recorder.answers import NO_ANSWERS
 from stackgraph.recorder.project import find_project
@@ -30,6 +32,8 @@ os.environ["SOURCE_DATE_EPOCH"] = str(int(datetime(2026, 9, 1, tzinfo=UTC).times
 # On a busy machine any example may take long. A change is judged by the same examples each time; who says CASES draws others.
 hypothesis.settings.register_profile("same", deadline=None, max_examples=cases(20), derandomize="CASES" not in os.environ)
 hypothesis.settings.load_profile("same")
+# On a busy machine a command may take so long that it tells in between how far it is. In this process none does.
+EVERY_SECONDS, progress._EVERY_SECONDS = progress._EVERY_SECONDS, math.inf
 GOLDEN_FILE = "golden file"
 PROJECT = find_project(ROOT)
 STACKS = (ROOT / "tests" / "stacks.txt").read_text("utf-8").split()

@@ -553,7 +553,9 @@ def test_a_base_whose_library_is_laid_out_otherwise(repo):
         text=True,
         timeout=60,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0
+    # A busy machine tells how far it is.
+    assert not [line for line in done.stderr.splitlines() if not line.startswith("stacks recorded: ")]
     assert "1 of 1 stack changes: ~1" in done.stdout
     assert "+ forceDestroy: true" in done.stdout
     assert "findings of check are not compared: the rules of the base cannot be run from here" in done.stdout

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from conftest import ROOT
+from conftest import EVERY_SECONDS, ROOT
 from eks_inference.catalog.versions import chart
 from eks_inference.cluster.spec import ClusterSpec
 from eks_inference_tools.simulate.control_plane import toolchain
@@ -29,6 +29,7 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
     tools,
     tools_folder,
 )
+from stackgraph.presentation import progress
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
 from waiting import until, until_ended
@@ -579,10 +580,11 @@ def test_elsewhere_there_is_a_line_for_each_thing(monkeypatch: pytest.MonkeyPatc
 def test_a_log_has_a_line_every_half_minute_with_what_is_left(monkeypatch: pytest.MonkeyPatch):
     stream, now = io.StringIO(), 0.0
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(progress, "_EVERY_SECONDS", EVERY_SECONDS)
     monkeypatch.setattr("stackgraph.presentation.progress.time.monotonic", lambda: now)
-    with Progress(about=120) as progress:
+    with Progress(about=120) as shown:
         for now in (1.0, 29.0, 31.0, 45.0, 62.0):
-            progress.show(f"step {now:.0f}")
+            shown.show(f"step {now:.0f}")
     assert stream.getvalue() == "31 s of about 120 s: step 31\n62 s of about 120 s: step 62\n"
 
 
