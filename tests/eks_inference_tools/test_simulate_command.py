@@ -24,6 +24,7 @@ from eks_inference_tools.simulate.text import render_text
 from simulation_reports import EVERYTHING, WELL
 from stackgraph.graph.document import Graph
 from stackgraph.problems import Problem, ProblemsFound
+from waiting import PATIENCE_S
 
 # -- options ---------------------------------------------------------------------------------------------------------------------
 
@@ -232,7 +233,7 @@ def test_whoever_ends_it_leaves_nothing(number: signal.Signals, tmp_path: Path):
         assert len([path for path in tmp_path.iterdir() if path.name.startswith("eks-inference-")]) == 1
         program.send_signal(number)
         try:
-            _, said = program.communicate(timeout=30)
+            _, said = program.communicate(timeout=PATIENCE_S)
         finally:
             program.kill()
     assert program.returncode == 130

@@ -32,7 +32,7 @@ from eks_inference_tools.simulate.control_plane.toolchain import (
 from stackgraph.presentation import progress
 from stackgraph.presentation.progress import Progress
 from stackgraph.problems import ProblemsFound
-from waiting import until, until_ended
+from waiting import PATIENCE_S, until, until_ended
 
 GO = f"""#!{sys.executable} -IS
 import json, os, signal, sys, time
@@ -57,7 +57,7 @@ elif arguments[:1] == ["build"]:
     if package == told["hangs"]:
         output.write_text("half of it")
         (here / "hanging").write_text(str(os.getpid()))
-        time.sleep(60)
+        time.sleep(3600)
     output.write_text(f"#!/bin/sh\\necho Version: v{{told['versions'][output.name]}} go1.99.1\\n")
     output.chmod(0o755)
 else:
@@ -504,7 +504,7 @@ def test_a_build_that_is_ended_ends_go_and_leaves_nothing_half(machine: Machine,
     hanging = machine.bin / "hanging"
     until(lambda: hanging.exists() and hanging.read_text())
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert "Traceback" not in err
     assert (process.returncode, out) == (130, "")
     until_ended(int(hanging.read_text()))
@@ -531,7 +531,7 @@ def test_a_second_build_waits_and_then_has_nothing_to_do(machine: Machine):
             tool.built.parent.mkdir(exist_ok=True)
             tool.built.write_text("")
         definitions_file().write_text("[]")
-    process.communicate(timeout=30)
+    process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0
     assert machine.calls() == []
 
