@@ -35,12 +35,8 @@ def processes() -> Iterator[Processes]:
 
 
 def printed(processes: Processes, name: str) -> str:
-    """The first whole line of a log, once there is one."""
-    return processes.wait_until(
-        lambda: processes.log(name).partition("\n")[0] if "\n" in processes.log(name) else "",
-        seconds=SECONDS,
-        what=f"log of {name}",
-    )
+    """The first whole line of a log, once there is one. The process may have ended by then."""
+    return until(lambda: processes.log(name), lambda log: "\n" in log).partition("\n")[0]
 
 
 def ended(processes: Processes) -> str:
