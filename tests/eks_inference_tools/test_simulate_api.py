@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRe
 from eks_inference_tools.simulate.control_plane.processes import ComponentError
 from eks_inference_tools.simulate.stand_ins import loop
 from eks_inference_tools.simulate.stand_ins.loop import Seen, StandIns
+from fake_automation import FakeClock
 from kubernetes_api import KubernetesApi, status
 from waiting import until
 
@@ -234,11 +236,14 @@ def test_a_busy_server_is_asked_again(server: KubernetesApi, api: Api):
 
 
 def test_a_server_that_stays_busy_is_told(server: KubernetesApi, api: Api, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(module, "_TIMEOUT_SECONDS", 0.3)
+    api.knows("pods")
+    clock = FakeClock()
+    monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock.now, sleep=clock.sleep))
+    monkeypatch.setattr(module, "_RETRY_SECONDS", module._TIMEOUT_SECONDS / 4)
     later = (429, status(429, "TooManyRequests", "later"))
-    server.answers("GET", f"{PODS}/one", *[later] * 200, (200, POD))
+    server.answers("GET", f"{PODS}/one", *[later] * 6, (200, POD))
     assert refusal(lambda: api.get("pods", "one", "demo")).message == "later"
-    assert len(server.requests) > 3
+    assert len(server.requests) == 6, "until its time is over"
 
 
 @pytest.mark.parametrize("code", [409, 500, 503])
