@@ -424,7 +424,7 @@ def test_they_end_with_the_context(listed: KubernetesApi, api: Api):
     with StandIns(api, [one]):
         until(lambda: one.rounds)
         assert any(thread.name == "stand-ins" for thread in threading.enumerate())
-    assert not any(thread.name == "stand-ins" for thread in threading.enumerate())
+    until(lambda: not any(thread.name == "stand-ins" for thread in threading.enumerate()))
     rounds = len(one.rounds)
     time.sleep(0.1)
     assert len(one.rounds) == rounds
