@@ -12,7 +12,9 @@ from waiting import until
 
 HEAD = """
 import os, signal, sys, threading, time
+import stackgraph.side_by_side as used
 from stackgraph.side_by_side import Ended, can_fork, side_by_side
+used.MOST = 2  # also where there is one processor
 def shown(answers): print(*(f"ended: {one}" if isinstance(one, Ended) else one for one in answers), sep=", ")
 """
 
@@ -84,7 +86,7 @@ def function(number):
 try: shown(side_by_side(function, [0, 1]))
 except KeyboardInterrupt: print("interrupted")
 """
-    command = [sys.executable, "-c", HEAD + "import stackgraph.side_by_side as used; used.MOST = 2" + program]
+    command = [sys.executable, "-c", HEAD + program]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True) as process:
         pids = until(
             lambda: [int(file.name) for file in tmp_path.iterdir()],
