@@ -1,6 +1,7 @@
 """``doctor`` with answers that AWS may give and nobody expects: odd, huge, empty, endless, late, refused halfway."""
 
 import random
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -26,7 +27,8 @@ from eks_inference_tools.doctor.findings import VERDICTS, Findings
 from eks_inference_tools.doctor.questions import Answer, Call, Unanswered, operations
 from mutations import cases
 from stackgraph.recorder.lazy_sdk import lazy_sdks
-from stub_account import Refused, StubAccount, well
+from stub_account import Refused, Reply, StubAccount, well
+from waiting import PATIENCE_S, until
 
 LOADER = create_loader()
 
@@ -264,7 +266,14 @@ def test_an_account_that_takes_too_long_is_left(monkeypatch):
 
 @pytest.mark.thorough
 def test_after_ctrl_c_nothing_more_is_asked():
-    stub = well()
+    """Of many questions one is answered before, and the others that are under way only then."""
+    over = threading.Event()
+    soon = ("sts.GetCallerIdentity", "iam.ListAccountAliases", "ec2.DescribeRegions", "ec2.DescribeInstances")
+
+    def later(reply: Reply) -> Reply:
+        return lambda asked, region: reply(asked, region) if over.wait(PATIENCE_S) else {}
+
+    stub = StubAccount({name: reply if name in soon else later(reply) for name, reply in well().replies.items()})
 
     def interrupted(done: int, of: int) -> None:
         if of > 10:
@@ -272,6 +281,8 @@ def test_after_ctrl_c_nothing_more_is_asked():
 
     with pytest.raises(KeyboardInterrupt):
         examine(recorded("inf2-llama3"), stub.account(), progress=interrupted)
+    over.set()
+    until(lambda: not any(thread.name.startswith("doctor") for thread in threading.enumerate()))
     assert "pricing.GetProducts" not in {operation for operation, _, _ in stub.asked}
 
 
