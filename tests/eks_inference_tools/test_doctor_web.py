@@ -13,6 +13,7 @@ from eks_inference_tools.doctor.questions import HubFile, Manifest, Unanswered
 from eks_inference_tools.doctor.web import Web
 from loopback import Handler, Request, Served, Server
 from stub_account import well
+from waiting import PATIENCE_S
 
 TOKEN = "hf_exampleexampleexample"
 
@@ -55,7 +56,8 @@ class _Handler(Handler):
 
 
 @pytest.fixture
-def site() -> Iterator[Answering]:
+def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Answering]:
+    monkeypatch.setattr("eks_inference_tools.doctor.web._SECONDS", PATIENCE_S)
     with Answering() as site:
         yield site
 

@@ -23,6 +23,7 @@ from eks_inference_tools.simulate.schedulers.extender import (
     service_of,
 )
 from eks_inference_tools.simulate.world.scheduled_pods import DEVICES_ANNOTATION
+from waiting import PATIENCE_S
 
 NODE = "inf2-1"
 SERVICE = ServicePort("kube-system", "k8s-neuron-scheduler", 12345)
@@ -115,7 +116,7 @@ def cluster() -> Cluster:
 def call(cluster: Cluster) -> Iterator[Callable[..., requests.Response]]:
     """Posts to the stand-in over loopback."""
     with serving(NeuronExtension(lambda: cluster).answer) as port:
-        yield lambda verb, body: requests.post(f"http://127.0.0.1:{port}/{verb}", json=body, timeout=10)
+        yield lambda verb, body: requests.post(f"http://127.0.0.1:{port}/{verb}", json=body, timeout=PATIENCE_S)
 
 
 # -- filter ----------------------------------------------------------------------------------------------------------------------
@@ -284,15 +285,15 @@ def test_it_answers_the_verbs_of_aws_only(call, verb):
 
 
 def test_it_answers_no_other_method(call):
-    answer = requests.get(call("filter", {}).url, timeout=10)
+    answer = requests.get(call("filter", {}).url, timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()) == (405, {"Error": "the Neuron extension knows POST, not GET"})
 
 
 def test_bad_requests_are_refused(cluster, call):
     url = call("filter", {}).url
-    answer = requests.post(url, data="{", timeout=10)
+    answer = requests.post(url, data="{", timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()) == (400, {"Error": "the request is not JSON"})
-    assert json.loads(requests.post(url, data="[]", timeout=10).text)["Nodes"] == {"items": []}
+    assert json.loads(requests.post(url, data="[]", timeout=PATIENCE_S).text)["Nodes"] == {"items": []}
 
 
 def test_an_api_server_that_is_gone_is_no_traceback(capsys):
@@ -300,7 +301,7 @@ def test_an_api_server_that_is_gone_is_no_traceback(capsys):
         raise requests.ConnectionError("connection refused")
 
     with serving(NeuronExtension(gone).answer) as port:
-        answer = requests.post(f"http://127.0.0.1:{port}/bind", json=binding("a"), timeout=10)
+        answer = requests.post(f"http://127.0.0.1:{port}/bind", json=binding("a"), timeout=PATIENCE_S)
     assert (answer.status_code, answer.json()) == (503, {"Error": "connection refused"})
     assert capsys.readouterr() == ("", "")
 

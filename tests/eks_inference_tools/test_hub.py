@@ -3,16 +3,19 @@
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from requests.adapters import HTTPAdapter
 
 from conftest import ROOT
 from eks_inference_tools import hub
 from eks_inference_tools.cli import main
 from loopback import Handler, Request, Served, Server
+from waiting import PATIENCE_S
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 NAME = "ours/llm-32b"
@@ -58,11 +61,18 @@ def _index(size: Any) -> bytes:
     return json.dumps({"metadata": {"total_size": size}, "weight_map": {}}).encode()
 
 
+def _patient(adapter: HTTPAdapter, send: Callable[..., Any], *given: Any, **named: Any) -> Any:
+    """Sends a request that waits for its answer as long as a busy machine may take."""
+    return send(adapter, *given, **{**named, "timeout": PATIENCE_S})
+
+
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     with Site() as site:
         monkeypatch.setenv("HF_ENDPOINT", site.url)
         monkeypatch.delenv("HF_TOKEN", raising=False)
+        monkeypatch.setattr(hub, "SECONDS", PATIENCE_S)
+        monkeypatch.setattr(HTTPAdapter, "send", partialmethod(_patient, HTTPAdapter.send))
         yield site
 
 

@@ -85,8 +85,6 @@ class Served:
 
 
 class Handler(BaseHTTPRequestHandler):
-    timeout = 20
-
     @property
     def owner(self) -> Any:
         return cast(Server, self.server).owner
