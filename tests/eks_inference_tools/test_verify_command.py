@@ -280,7 +280,7 @@ def test_waiting_ends_when_all_is_well(cli, llama3, cluster, monkeypatch):
     starting = HealthyCluster(llama3)
     break_scheduler(starting, "pod-status-starting")
     cli.answer(starting.state(), starting.state(), cluster.state())
-    assert cli.run("--wait", "60") == 0
+    assert cli.run("--wait", "600") == 0
     assert sum("/version" in call for call in cli.calls()) == 3
 
 
