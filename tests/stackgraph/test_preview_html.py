@@ -33,6 +33,7 @@ from stackgraph.views.page import render_html
 from stackgraph.views.page_diagram import Box, render_diagram
 from stackgraph.views.page_resources import render_values
 from stackgraph.views.summary import Layers, division, layers
+from waiting import until
 
 VIEWS = Path(render_html.__code__.co_filename).parent
 SCRIPT = VIEWS / "assets" / "preview.js"
@@ -701,8 +702,7 @@ def test_links_open_what_they_lead_to(demo: browser.Page) -> None:
     demo.type("no such thing")
     demo.run("document.querySelector('#node-groups a[href=\"#r-core-nodes\"]').focus()")
     demo.press("Enter")
-    demo.run("new Promise((done) => setTimeout(done, 100))")
-    assert demo.run("document.getElementById('r-core-nodes').checkVisibility()") is True
+    until(lambda: demo.run("document.getElementById('r-core-nodes').checkVisibility()"))
     assert demo.run(FOCUSED).startswith("eks.NodeGroup …nodes")
     assert demo.run("document.getElementById('search').value") == ""
 
@@ -721,8 +721,7 @@ def test_tab_goes_from_bar_to_bar_and_enter_to_the_resource(demo: browser.Page) 
     demo.run("document.querySelector('svg.bars a.decides').focus()")
     target = demo.run("document.activeElement.href.baseVal.slice(1)")
     demo.press("Enter")
-    demo.run("new Promise((done) => setTimeout(done, 100))")
-    assert demo.run(f"document.getElementById('{target}').checkVisibility()") is True
+    until(lambda: demo.run(f"document.getElementById('{target}').checkVisibility()"))
 
 
 @pytest.mark.thorough
