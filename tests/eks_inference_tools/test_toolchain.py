@@ -554,6 +554,7 @@ class Terminal(io.StringIO):
 
 def shown(stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setattr(Step, "seconds", 7.4)
     step = Step("kwok 0.8.0", 2, 9)
     with Progress() as progress:
