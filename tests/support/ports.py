@@ -21,7 +21,8 @@ def free_ports(count: int) -> list[int]:
     for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
         if len(found) == count:
             break
-        if _is_free(port) and _claimed("127.0.0.1", port):
+        # Claimed first: who looks whether a port is free listens there for a moment, in which its owner may begin to.
+        if _claimed("127.0.0.1", port) and _is_free(port):
             found.append(port)
     assert len(found) == count, "no port is free"
     return found
