@@ -73,6 +73,7 @@ class Site:
     def __init__(self, serve: Serve) -> None:
         self.serve = serve
         self.open: set[_Peer] = set()
+        self.aborted = False
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str = "127.0.0.1", port: int = 0) -> int:
@@ -82,6 +83,7 @@ class Site:
 
     def abort(self) -> None:
         """Ends at once, as a killed process does: no more connections, none of the existing ones answered."""
+        self.aborted = True
         if self._server:
             self._server.close()
         for peer in list(self.open):
@@ -98,6 +100,8 @@ class _Peer(asyncio.Protocol):
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._site.open.add(self)
+        if self._site.aborted:  # after the loop took the connection, and before it said so
+            self.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._site.open.discard(self)

@@ -229,6 +229,8 @@ class NixlEngine:
     async def _side_channel(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handshakes (base_scheduler.py:314) and, which NIXL carries elsewhere, reads and notifications (pull_worker.py:617)."""
         self._peers.add(writer)
+        if self.dead:
+            writer.transport.abort()
         with suppress(OSError, asyncio.CancelledError):
             while got := await reader.readline():
                 message = json.loads(got)
