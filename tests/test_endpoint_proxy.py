@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import resource
 import socket
 import subprocess
 import time
@@ -424,6 +425,9 @@ async def test_a_server_gets_no_more_requests_at_once_than_it_may() -> None:
 
 @in_loop
 async def test_more_than_envoys_own_limits_wait_at_the_server() -> None:
+    # Each request takes four files, two of them here: more than the soft limit of many shells.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     async with endpoint(keys={}) as there:
         answers = await asyncio.gather(*(there.ask(key="", max_tokens=100) for _ in range(1100)))
         assert {answer.status for answer in answers} == {200}
