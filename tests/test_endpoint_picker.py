@@ -118,7 +118,7 @@ async def test_each_server_of_a_name_has_a_picker_of_its_own() -> None:
         others, blue, more, green = there.asked()
         assert (others, more, blue + green) == (0, 0, 40)
         assert [len(picker.seen) for picker in pickers] == [blue, green]
-        assert min(blue, green) > 5
+        assert min(blue, green) > 4, "less than one time in a million by chance"
 
 
 @in_loop
@@ -142,9 +142,9 @@ async def test_no_client_picks_for_itself() -> None:
         assert there.asked() == [2, 0, 0]
         await there.picker.die()
         await there.knows(0)
-        for _ in range(6):
+        for _ in range(20):
             assert (await there.ask(headers={PICKED_HEADER: f"{other.host}:{other.port}"})).status == 200
-        assert other.answered < 6
+        assert other.answered < 20
 
 
 @in_loop

@@ -971,7 +971,7 @@ async def test_servers_of_one_model_share_its_requests() -> None:
             for _ in range(40):
                 assert (await client.post(CHAT, {"model": "m"})).status == 200
             assert [model["id"] for model in (await client.get("/v1/models")).body["data"]] == ["m"]
-        assert min(len(one.seen), len(two.seen)) > 5
+        assert min(len(one.seen), len(two.seen)) > 4, "less than one time in a million by chance"
 
 
 # -- one name, several servers ---------------------------------------------------------------------------------------------------
@@ -992,8 +992,8 @@ async def test_a_name_gives_servers_their_parts(spread: Spread) -> None:
                 client.headers = {SESSION_HEADER: f"s{number}"} if spread == "sessions" else {}
                 messages = [{"role": "user", "content": f"this is conversation {number}"}]
                 assert (await client.post(CHAT, {"model": "chat", "messages": messages})).status == 200
-            # Four standard deviations to each side.
-            assert 48 <= len(green.seen) <= 112
+            # Less than one time in a million it is more or less by chance.
+            assert 42 <= len(green.seen) <= 120
             assert len(blue.seen) + len(green.seen) == 400
             assert (await client.post(CHAT, {"model": "m-green"})).body["choices"][0]["text"] == "green"
             lines = await until_in_loop(envoy.answered, lambda lines: len(lines) == 401)
