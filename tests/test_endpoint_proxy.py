@@ -28,7 +28,7 @@ from eks_inference.endpoints.proxy import CLIENT_HEADER, CONNECT_SECONDS, SESSIO
 from eks_inference.endpoints.routing import REST_SECONDS
 from eks_inference.endpoints.spec import ModelEndpointSpec
 from eks_inference.serving.paths import ASKING_PATHS, FORM_PATHS, PATHS
-from envoy import COMMAND, Envoy
+from envoy import COMMAND, MINUTE_S, Envoy
 from ports import free_ports, own_addresses
 from streaming_servers import CachingServer, ClusterDns, StreamingServer, known_part, talk
 from waiting import eventually, until_in_loop
@@ -292,7 +292,8 @@ async def test_each_client_has_a_limit_of_its_own() -> None:
         statuses = [(await there.ask(key=KEYS["team-a"])).status for _ in range(8)]
         assert statuses == [200] * 5 + [429] * 3
         refused = await there.ask()
-        assert (refused.body["error"]["code"], 0 < int(refused.headers["retry-after"]) <= 12) == ("rate_limit_exceeded", True)
+        assert refused.body["error"]["code"] == "rate_limit_exceeded"
+        assert 0 < int(refused.headers["retry-after"]) <= MINUTE_S / 5
         assert [(await there.ask(key=KEYS["team-b"])).status for _ in range(5)] == [200] * 5
         assert len(there.seen("a")) == 10
 
@@ -333,7 +334,6 @@ async def test_the_path_of_a_form_leads_to_the_one_model_that_hears() -> None:
 async def test_more_clients_than_envoy_counts_by_itself_have_limits_of_their_own() -> None:
     keys = {f"team-{number}": f"key-of-team-{number:08}" for number in range(40)}
     async with endpoint(Proxy((), requests_per_minute=2), keys=keys, token_s=0) as there:
-        # Side by side, because every half a minute each of them may ask once more.
         for status in (200, 200, 429):
             assert {answer.status for answer in await asyncio.gather(*(there.ask(key=key) for key in keys.values()))} == {status}
 
