@@ -151,6 +151,11 @@ class Envoy:
         if self.process.returncode is None:
             self.process.kill()
 
+    def cpu_seconds(self) -> float:
+        """How long its threads have run. A machine that stands still adds nothing."""
+        user, system = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+        return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
+
     def peak_mib(self) -> int:
         """The most memory that it has had, as Linux counts it."""
         return int(Path(f"/proc/{self.process.pid}/status").read_text().partition("VmHWM:")[2].split()[0]) >> 10

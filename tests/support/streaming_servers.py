@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import struct
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -22,6 +23,8 @@ class StreamingServer:
     port: int = 0
     seen: list[Exchange] = field(default_factory=list)
     answered: int = 0
+    longest_s: float = 0.0
+    """The longest time that it has taken for a token of a stream."""
     lets_end: asyncio.Event = field(default_factory=asyncio.Event)
     """No answer ends before it is set, as it is at first."""
 
@@ -58,7 +61,11 @@ class StreamingServer:
         else:
             asked.begin()
             for number in range(count):
-                await asyncio.sleep(self.token_s)
+                began = time.monotonic()
+                try:
+                    await asyncio.sleep(self.token_s)
+                finally:  # also when the proxy has lost patience
+                    self.longest_s = max(self.longest_s, time.monotonic() - began)
                 asked.event({"choices": [{"text": f"{self.name} {number}"}]})
             await self.lets_end.wait()
             asked.event("[DONE]")
