@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from asking import Answer, Connection, in_loop
+from eks_inference.endpoints import routing
 from eks_inference.endpoints.proxy import PICKED_BYTES, PICKED_HEADER, Proxy, Upstream
 from endpoint_picker import Picker
 from envoy import COMMAND, Envoy
 from ports import free_ports, own_addresses
 from streaming_servers import ClusterDns, StreamingServer
-from waiting import eventually, until_in_loop
+from waiting import PATIENCE_S, eventually, until_in_loop
 
 if not COMMAND:
     pytest.skip("Envoy is not installed: make envoy", allow_module_level=True)
@@ -25,6 +26,12 @@ COUNTS_THEM = "envoy_http_ext_proc_failure_mode_allowed"
 KEYS = {"team-a": "key-of-team-a-0001"}
 ADDRESSES = own_addresses()
 """Pickers all have one port, and tests that run side by side must not share an address."""
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A picker is as slow as the machine of the test."""
+    monkeypatch.setattr(routing, "_PICK_SECONDS", PATIENCE_S)
 
 
 @dataclass
@@ -40,7 +47,7 @@ class There:
 
     async def ask(self, path: str = CHAT, headers: dict[str, str] | None = None, **body: object) -> Answer:
         sent = {"authorization": f"Bearer {KEYS['team-a']}"} | (headers or {})
-        async with Connection(self.envoy.port, 30, sent) as client:
+        async with Connection(self.envoy.port, headers=sent) as client:
             return await client.post(path, {"model": "m", "messages": [], **body})
 
     async def knows(self, pickers: int) -> None:
@@ -54,7 +61,7 @@ class There:
 
 
 @asynccontextmanager
-async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0, at_once: int = 100) -> AsyncIterator[There]:
+async def endpoint(pods: int = 3, token_s: float = 0.01, at_once: int = 100) -> AsyncIterator[There]:
     async with AsyncExitStack() as stack:
         dns = await stack.enter_async_context(ClusterDns())
         (port,) = free_ports(1)
@@ -70,7 +77,7 @@ async def endpoint(pods: int = 3, token_s: float = 0.01, waits_s: float = 0.0, a
                 raise ValueError(there.refuses)
             return ",".join(f"{pod.host}:{pod.port}" for pod in there.chosen)
 
-        picker = await stack.enter_async_context(Picker(pick, address, waits_s))
+        picker = await stack.enter_async_context(Picker(pick, address))
         dns.ready = {"m.test": made, "picker.test": [StreamingServer(host=address)]}
         upstreams = [Upstream("m", "m.test", port, "m", picker="picker.test")]
         envoy = await stack.enter_async_context(
@@ -102,7 +109,7 @@ async def test_each_server_of_a_name_has_a_picker_of_its_own() -> None:
         for name in ("blue", "green"):
             own = [await stack.enter_async_context(StreamingServer(name, 0, host=next(ADDRESSES), port=port)) for _ in range(2)]
             chosen, address = f"{own[1].host}:{port}", next(ADDRESSES)
-            pickers.append(await stack.enter_async_context(Picker(lambda *_, chosen=chosen: chosen, address, 0)))
+            pickers.append(await stack.enter_async_context(Picker(lambda *_, chosen=chosen: chosen, address)))
             dns.ready |= {f"{name}.test": own, f"{name}-picker.test": [StreamingServer(host=address)]}
             upstreams.append(Upstream(name, f"{name}.test", port, "m", picker=f"{name}-picker.test", group=f"/{name}"))
             pods += own
@@ -253,26 +260,33 @@ async def test_a_picker_that_goes_costs_no_request() -> None:
 
 @in_loop
 async def test_a_picker_that_dies_while_it_is_asked_costs_an_error_that_clients_try_again() -> None:
-    async with endpoint(waits_s=30) as there:
+    async with endpoint() as there:
+        there.picker.lets_answer.clear()
         asked = asyncio.create_task(there.ask())
         await until_in_loop(lambda: len(there.picker.seen))
         await there.picker.die()
-        assert (await asyncio.wait_for(asked, 20)).status == 503
+        assert (await asked).status == 503
         assert there.asked() == [0, 0, 0]
 
 
 @in_loop
-async def test_a_picker_that_says_nothing_is_not_waited_for_longer_than_some_seconds() -> None:
-    async with endpoint(waits_s=300) as there:
-        assert (await asyncio.wait_for(there.ask(), 100)).status == 503
+async def test_a_picker_that_says_nothing_is_not_waited_for_longer_than_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # the proxy's own patience
+    async with endpoint() as there:
+        there.picker.lets_answer.clear()
+        assert (await there.ask()).status == 503
 
 
 @in_loop
 async def test_a_picker_reads_no_more_than_it_has_memory_for() -> None:
     """Nobody waits for it then: the pod with the fewest requests answers."""
-    async with endpoint(waits_s=2, at_once=2) as there:
-        large = "x" * PICKED_BYTES
-        answers = await asyncio.gather(*(there.ask() for _ in range(8)), *(there.ask(prompt=large) for _ in range(3)))
+    async with endpoint(at_once=2) as there:
+        there.picker.lets_answer.clear()
+        asks = [*(there.ask() for _ in range(8)), *(there.ask(prompt="x" * PICKED_BYTES) for _ in range(3))]
+        asked = [asyncio.create_task(ask) for ask in asks]
+        await until_in_loop(lambda: sum(task.done() for task in asked) + len(there.picker.seen), lambda now: now == len(asked))
+        there.picker.lets_answer.set()
+        answers = await asyncio.gather(*asked)
         # One may get 503 where a thread has no connection yet.
         assert [answer.status for answer in answers].count(200) >= 10
         assert 0 < len(there.picker.seen) <= 2

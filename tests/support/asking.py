@@ -12,6 +12,8 @@ from functools import wraps
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
+from waiting import PATIENCE_S
+
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 500: "Internal Server Error", 503: "Service Unavailable"}
 
 
@@ -183,7 +185,7 @@ class Connection:
     """A client's kept connection, opened at the first request and again after one that was closed."""
 
     port: int
-    timeout_s: float = 30
+    timeout_s: float = PATIENCE_S
     headers: dict[str, str] = field(default_factory=dict)
     _streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 

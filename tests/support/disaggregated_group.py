@@ -12,7 +12,11 @@ from vllm_router import VllmRouter
 from waiting import until_in_loop
 
 LEASE_S = 0.6
-QUICK = ("--health-check-interval-secs=1", "--health-failure-threshold=1", "--health-success-threshold=1")
+QUICK = (
+    *("--health-check-interval-secs=1", "--health-failure-threshold=1", "--health-success-threshold=1"),
+    # A server that stands still with the process of the test is not dead.
+    f"--health-check-timeout-secs={PATIENCE_S}",
+)
 
 
 @dataclass

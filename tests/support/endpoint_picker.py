@@ -74,11 +74,14 @@ class Picker:
     pick: Pick
     host: str
     """Address of its own: the port is always the same."""
-    waits_s: float = 0.0
-    """Before it says anything."""
+    lets_answer: asyncio.Event = field(default_factory=asyncio.Event)
+    """It says nothing before that is set, as it is at first."""
     seen: list[tuple[dict[str, str], bytes]] = field(default_factory=list)
     open: int = 0
     """Streams that it is asked over at the moment."""
+
+    def __post_init__(self) -> None:
+        self.lets_answer.set()
 
     async def __aenter__(self) -> Self:
         self._server = grpc.aio.server(options=[("grpc.max_receive_message_length", -1)])
@@ -126,7 +129,7 @@ class Picker:
 
     async def _answers(self, headers: dict[str, str], body: bytes) -> list[Any]:
         self.seen.append((headers, body))
-        await asyncio.sleep(self.waits_s)
+        await self.lets_answer.wait()
         named = Response()
         header = named.request_headers.response.header_mutation.set_headers.add().header
         try:

@@ -15,6 +15,7 @@ from eks_inference.endpoints.envoy import configuration
 from eks_inference.endpoints.plan import KEYS_FILE, SERVER_KEY_FILE, clients_file, server_file
 from eks_inference.endpoints.proxy import HEALTH_PATH, Proxy, Upstream
 from ports import free_ports
+from waiting import PATIENCE_S
 
 COMMAND = os.environ.get("ENVOY")
 DRAIN = Path(__file__).parents[2] / "components" / "eks_inference" / "endpoints" / "assets" / "drain.sh"
@@ -99,14 +100,14 @@ class Envoy:
         self._folder.cleanup()
 
     async def _started(self) -> None:
-        end = time.monotonic() + _STARTS_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             if self.process.returncode is not None or time.monotonic() > end:
                 raise AssertionError(f"Envoy has not started: {self.log()[-2000:]}")
             try:
                 if await self.is_ready():
                     return
-            except (OSError, TimeoutError):
+            except OSError:
                 pass
             await asyncio.sleep(0.05)
 
@@ -117,11 +118,11 @@ class Envoy:
         self.secret.write(files | ({SERVER_KEY_FILE: server_file(self.server_key)} if self.server_key else {}))
 
     async def is_ready(self) -> bool:
-        async with Connection(self.health_port, 2) as client:
+        async with Connection(self.health_port) as client:
             return (await client.get(HEALTH_PATH)).status == 200
 
     async def metrics(self) -> str:
-        async with Connection(self.health_port, 5) as client:
+        async with Connection(self.health_port) as client:
             return (await client.get("/stats/prometheus")).text
 
     async def values(self, part: str) -> list[float]:
@@ -131,7 +132,7 @@ class Envoy:
 
     async def addresses(self, cluster: str) -> set[str]:
         """Where it sends the requests of a cluster."""
-        async with Connection(self.admin_port, 5) as client:
+        async with Connection(self.admin_port) as client:
             lines = (line.split("::") for line in (await client.get("/clusters")).text.splitlines())
         return {where for name, where, key, *_ in lines if (name, key) == (cluster, "cx_active")}
 

@@ -10,9 +10,9 @@ from typing import Self
 
 from asking import Connection
 from ports import free_ports
+from waiting import PATIENCE_S
 
 COMMAND = os.environ.get("VLLM_ROUTER")
-_STARTS_S = 30
 
 
 @dataclass(eq=False)
@@ -52,15 +52,15 @@ class VllmRouter:
         self._log.close()
 
     async def _started(self) -> None:
-        end = time.monotonic() + _STARTS_S
+        end = time.monotonic() + PATIENCE_S
         while True:
             if self.process.returncode is not None or time.monotonic() > end:
                 raise AssertionError(f"vllm-router has not started: {self.log()[-2000:]}")
             try:
-                async with Connection(self.port, 2) as client:
+                async with Connection(self.port) as client:
                     if (await client.get("/liveness")).status == 200:
                         return
-            except (OSError, TimeoutError):
+            except OSError:
                 await asyncio.sleep(0.05)
 
     async def refuses(self) -> bool:
@@ -72,10 +72,10 @@ class VllmRouter:
         writer.close()
         return False
 
-    async def terminate(self, within_s: float = 30) -> int:
+    async def terminate(self) -> int:
         """Its exit code after SIGTERM."""
         self.process.terminate()
-        return await asyncio.wait_for(self.process.wait(), within_s)
+        return await asyncio.wait_for(self.process.wait(), PATIENCE_S)
 
     def log(self) -> str:
         self._log.seek(0)
