@@ -101,29 +101,30 @@ async def test_routers_of_two_revisions_pair_only_their_own(tmp_path: Path) -> N
         assert not await ready(routers[new.revision]), "it has no servers yet"
         answered: Counter[bool] = Counter()
         service = routers[old.revision]
-        asking = True
+        turns, asking = [0] * 4, True
 
         async def client(number: int) -> None:
-            turn = 0
             while asking:
-                answered[await ask(service, f"c{number} t{turn}")] += 1
-                turn += 1
+                answered[await ask(service, f"c{number} t{turns[number]}")] += 1
+                turns[number] += 1
+
+        async def each_asks(times: int) -> None:
+            """Until no request is under way that was before, of any client."""
+            wanted = [turn + times for turn in turns]
+            await until_in_loop(lambda: all(now >= once for now, once in zip(turns, wanted, strict=True)))
 
         clients = [asyncio.create_task(client(number)) for number in range(4)]
         for role in ROLES:
             pods_of(api, new, role, engines[new.revision, role])
         await eventually(lambda: ready(routers[new.revision]))
         assert (await workers(old), await workers(new)) == (own(old), own(new))
-        before = answered[True]
-        await until_in_loop(lambda: answered[True] > before + 20)
+        await each_asks(6)
         service = routers[new.revision]  # the new pods are ready, the old router's end
-        before = answered[True]
-        await until_in_loop(lambda: answered[True] > before + 20)
+        await each_asks(6)
         for role in ROLES:
             pods_of(api, old, role, engines[old.revision, role], ending=True)
             await engines[old.revision, role].drain()
-        before = answered[True]
-        await until_in_loop(lambda: answered[True] > before + 20)
+        await each_asks(6)
         asking = False
         await asyncio.gather(*clients)
         assert answered[False] == 0, answered

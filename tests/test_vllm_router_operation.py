@@ -258,9 +258,9 @@ async def test_an_update_of_all_servers_costs_no_request_when_each_drains(tmp_pa
             found.pod(name)
         await found.settles(*old)
         statuses: Counter[int] = Counter()
-        asking = True
+        turns, asking = [0] * 8, True
 
-        async def ask() -> None:
+        async def ask(number: int) -> None:
             async with Connection(found.router.port) as client:
                 while asking:
                     body = {"model": "m", "prompt": "a", "max_tokens": 8, "stream": True}
@@ -270,6 +270,12 @@ async def test_an_update_of_all_servers_costs_no_request_when_each_drains(tmp_pa
                         statuses[0] += 1
                         continue
                     statuses[answer.status if streamed_whole(answer) else 0] += 1
+                    turns[number] += 1
+
+        async def each_asks_anew() -> None:
+            """Until no request is under way that was before."""
+            before = list(turns)
+            await until_in_loop(lambda: all(now > once for now, once in zip(turns, before, strict=True)))
 
         clients = [asyncio.create_task(ask()) for _ in range(8)]
         now = set(old)
@@ -277,13 +283,12 @@ async def test_an_update_of_all_servers_costs_no_request_when_each_drains(tmp_pa
             found.pod(after)
             now |= {after}
             await found.settles(*now)
-            answered = statuses[200]
-            await until_in_loop(lambda: statuses[200], lambda count, before=answered: count > before + len(clients))
+            await each_asks_anew()
             found.pod(before, ending=True)
             now -= {before}
             if drains:
                 await found.settles(*now)
-                await asyncio.sleep(0.5)  # what it has chosen a pod for is on its way there, and nothing tells when it has come
+                await each_asks_anew()  # what it had chosen a pod for has been there
                 await found.engines[before].drain()
             else:
                 found.engines[before].kill()
