@@ -19,7 +19,7 @@ from kv_blocks import expected
 from nixl_engine import NixlEngine
 from ports import free_ports
 from vllm_router import COMMAND, VllmRouter
-from waiting import eventually, until_in_loop
+from waiting import PATIENCE_S, eventually, until_in_loop
 
 REQUESTS = int(os.environ.get("ROUTER_REQUESTS", "10000"))
 CLIENTS = 32
@@ -76,8 +76,8 @@ async def many(servers: Group, requests: int) -> Tally:
     return tally
 
 
-async def lose_nothing_and_leak_nothing(requests: int, **engine: Any) -> None:
-    lease_s = 4  # so long that on a busy machine, too, decode reads before it ends
+async def lose_nothing_and_leak_nothing(requests: int, kept_s: float = 2 * PATIENCE_S, **engine: Any) -> None:
+    lease_s = 30  # so long that decode reads before it ends, if the router stands still, too
     each = {"prefill_s": 0.002, "token_s": 0.001, "blocks_total": 2048, "lease_s": lease_s, **engine}
     async with group([each] * 2, [each] * 3) as servers:
         tally = await many(servers, requests)
@@ -89,7 +89,7 @@ async def lose_nothing_and_leak_nothing(requests: int, **engine: Any) -> None:
         assert {"400", "503"} <= set(tally.seen), tally.seen
         assert tally.seen["400"] + tally.seen["503"] > requests // 20, tally.seen
         assert tally.seen["left"], tally.seen
-        assert not await servers.kept(3 * lease_s), "blocks are kept"
+        assert not await servers.kept(kept_s), "blocks are kept"
         assert sum(engine.expired for engine in servers.prefill) >= tally.seen["503"]
         assert not sum(engine.failed_transfers + engine.unrecognised for engine in servers.alive)
 
@@ -102,7 +102,7 @@ async def test_of_many_requests_none_is_lost_and_none_keeps_a_block() -> None:
 @in_loop
 async def test_without_leases_the_same_run_keeps_blocks() -> None:
     with pytest.raises(AssertionError, match="blocks are kept"):
-        await lose_nothing_and_leak_nothing(300, leases=False)
+        await lose_nothing_and_leak_nothing(300, 5, leases=False)
 
 
 # -- decode ----------------------------------------------------------------------------------------------------------------------
@@ -111,11 +111,11 @@ async def test_without_leases_the_same_run_keeps_blocks() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @in_loop
 async def test_the_refusal_of_decode_reaches_the_client_and_frees_prefill_at_once(stream: bool) -> None:
-    async with group([{"lease_s": 30}], [{}]) as servers:
+    async with group([{"lease_s": 3600}], [{}]) as servers:
         answer = await servers.ask(max_tokens=64, stream=stream)
         assert (answer.status, answer.body["error"]["message"]) == (400, "longer than 64 tokens")
         assert len(servers.prefill[0].requests) == 1, "prefill is asked for one token, and so does not refuse"
-        assert not await servers.kept(10)
+        assert not await servers.kept()
 
 
 @in_loop
@@ -139,10 +139,13 @@ async def test_what_decode_answers_before_it_looks_reaches_the_client_once_and_t
 
 @in_loop
 async def test_the_stream_of_a_killed_decode_ends_unfinished_and_others_go_on() -> None:
-    async with group([{}], [{"token_s": 0.2}] * 2, *QUICK) as servers:
+    async with group([{}], [{}] * 2, *QUICK) as servers:
+        for engine in servers.decode:
+            engine.lets_end.clear()
         streams = [asyncio.create_task(servers.ask(max_tokens=20, stream=True)) for _ in range(4)]
         await until_in_loop(lambda: all(engine.streaming == 2 for engine in servers.decode))
         servers.decode[0].kill()
+        servers.decode[1].lets_end.set()
         ends = Counter((answer.whole, "[DONE]" in answer.text) for answer in await asyncio.gather(*streams))
         assert ends == {(False, False): 2, (True, True): 2}
         await until_all_answer(servers)
@@ -173,13 +176,14 @@ async def until_all_answer(servers: Group) -> None:
 
 @in_loop
 async def test_a_killed_prefill_fails_its_requests_until_a_health_check_and_serves_again_when_it_is_back() -> None:
-    slow = {"prefill_s": 2}
-    async with group([slow | {"port": free_ports(1)[0]}, slow], [{}], *QUICK) as servers:
+    async with group([{"port": free_ports(1)[0]}, {}], [{}], *QUICK) as servers:
+        for engine in servers.prefill:
+            engine.lets_end.clear()
         under_way = [asyncio.create_task(servers.ask()) for _ in range(4)]
         await until_in_loop(lambda: all(len(engine.requests) == 2 for engine in servers.prefill))
         dead = servers.prefill[0]
         dead.kill()
-        servers.prefill[1].prefill_s = 0
+        servers.prefill[1].lets_end.set()
         answers = await asyncio.gather(*under_way)
         assert Counter(answer.status for answer in answers) == {500: 2, 200: 2}, "no other prefill is asked"
         assert any("Prefill request" in answer.text for answer in answers if answer.status == 500)
@@ -216,12 +220,14 @@ async def test_a_router_that_starts_before_its_servers_waits_for_all_of_them() -
 @pytest.mark.parametrize("on_failure", ["fail", "recompute"])
 @in_loop
 async def test_a_prefill_killed_before_decode_has_read_costs_its_requests_or_is_made_good(on_failure: str) -> None:
-    async with group([{}], [{"sequences": 1, "token_s": 0.2, "on_failure": on_failure}]) as servers:
+    async with group([{}], [{"sequences": 1, "on_failure": on_failure}]) as servers:
+        servers.decode[0].lets_end.clear()
         first = asyncio.create_task(servers.ask(max_tokens=20))
         await until_in_loop(lambda: len(servers.decode[0].requests) == 1)
         waiting = [asyncio.create_task(servers.ask(f"other {number}")) for number in range(3)]
         await until_in_loop(lambda: len(servers.decode[0].requests) == 4)
         servers.prefill[0].kill()
+        servers.decode[0].lets_end.set()
         assert text(await first) == expected("a b c d e", 20), "its blocks were read"
         for number, answer in enumerate(await asyncio.gather(*waiting)):
             if on_failure == "recompute":
@@ -235,28 +241,35 @@ async def test_a_prefill_killed_before_decode_has_read_costs_its_requests_or_is_
 @pytest.mark.parametrize("heartbeats", [True, False])
 @in_loop
 async def test_a_queue_longer_than_the_lease_is_right_with_heartbeats_and_silently_wrong_without(heartbeats: bool) -> None:
-    lease_s = 1.2  # so long that a busy machine misses none of the heartbeats in it
-    few = {"blocks_total": 6, "heartbeats": heartbeats, "lease_s": lease_s}
-    async with group([few], [{**few, "sequences": 1, "token_s": lease_s}]) as servers:
+    lease_s = 1.2  # so long that no heartbeat in it is missed
+    few = {"blocks_total": 6, "heartbeats": heartbeats}
+    async with group([few | {"lease_s": 3600}], [few | {"lease_s": lease_s, "sequences": 1}]) as servers:
+        [prefill], [decode] = servers.prefill, servers.decode
+        decode.lets_end.clear()
         first = asyncio.create_task(servers.ask())
-        await until_in_loop(lambda: len(servers.decode[0].requests) == 1)
+        await until_in_loop(lambda: len(decode.requests) == 1)
         waits = asyncio.create_task(servers.ask("x y"))
-        await until_in_loop(lambda: len(servers.decode[0].requests) == 2)
-        await asyncio.sleep(1.5 * lease_s)
-        # The next prompts need all blocks of prefill that are free.
+        await until_in_loop(lambda: len(decode.requests) == 2)
+        prefill.end_leases(lease_s)
+        await (asyncio.sleep(1.5 * lease_s) if heartbeats else until_in_loop(lambda: prefill.expired))
+        # The next prompts need all blocks of prefill that are free: two of them, or all three.
         later = [asyncio.create_task(servers.ask(f"p q r s t {number}", max_tokens=1)) for number in range(3)]
+        await until_in_loop(lambda: len(decode.requests) == 5 - heartbeats)
+        decode.lets_end.set()
         answers = await asyncio.gather(first, waits, *later)
         assert {answer.status for answer in answers} == {200}
         assert (text(answers[1]) == expected("x y", 3)) == heartbeats
-        assert bool(servers.prefill[0].unrecognised) != heartbeats
+        assert bool(prefill.unrecognised) != heartbeats
 
 
 @in_loop
 async def test_two_versions_behind_one_router_fail_every_request_between_them() -> None:
-    async with group([{}], [{}, {"version": "0.31.0"}]) as servers:
+    async with group([{"lease_s": 3600}], [{}, {"version": "0.31.0"}]) as servers:
         answers = [await servers.ask() for _ in range(10)]
         assert Counter(answer.status for answer in answers) == {200: 5, 500: 5}
         assert servers.decode[1].failed_transfers == 5
+        await until_in_loop(lambda: len(servers.prefill[0].pins) == 5)
+        servers.prefill[0].end_leases()
         assert not await servers.kept()
         assert servers.prefill[0].expired == 5
 
@@ -265,7 +278,8 @@ async def test_two_versions_behind_one_router_fail_every_request_between_them() 
 @in_loop
 async def test_a_server_that_drains_before_the_router_knows_gives_empty_answers(stream: bool) -> None:
     """So the router has to hear of a server's end before the server does."""
-    async with group([{}], [{"token_s": 0.2}, {}]) as servers:
+    async with group([{}], [{}, {}]) as servers:
+        servers.decode[0].lets_end.clear()
         busy = asyncio.create_task(servers.ask(max_tokens=20))
         await until_in_loop(lambda: len(servers.decode[0].requests) == 1)
         draining = asyncio.create_task(servers.decode[0].drain())
@@ -273,6 +287,7 @@ async def test_a_server_that_drains_before_the_router_knows_gives_empty_answers(
         said = [streamed(answer) if stream else text(answer) for answer in answers]
         assert Counter(said) == {"": 2, expected("a b c d e", 3): 2}
         assert sum('"finish_reason": "abort"' in answer.text for answer in answers) == 2
+        servers.decode[0].lets_end.set()
         assert text(await busy) == expected("a b c d e", 20)
         await draining
         assert not await servers.kept()
@@ -280,13 +295,17 @@ async def test_a_server_that_drains_before_the_router_knows_gives_empty_answers(
 
 @in_loop
 async def test_without_blocks_from_a_prefill_that_drains_decode_computes_them() -> None:
-    async with group([{}], [{"sequences": 1, "token_s": 0.2}]) as servers:
+    async with group([{"lease_s": 3600}], [{"sequences": 1}]) as servers:
+        servers.decode[0].lets_end.clear()
         busy = asyncio.create_task(servers.ask("other", max_tokens=10))
         await until_in_loop(lambda: len(servers.decode[0].requests) == 1)
         waits = asyncio.create_task(servers.ask())
         await until_in_loop(lambda: len(servers.decode[0].requests) == 2)
         draining = asyncio.create_task(servers.prefill[0].drain())
-        assert text(await servers.ask("late")) == expected("late", 3)
+        late = asyncio.create_task(servers.ask("late"))
+        await until_in_loop(lambda: len(servers.decode[0].requests) == 3)
+        servers.decode[0].lets_end.set()
+        assert text(await late) == expected("late", 3)
         assert "kv_transfer_params" not in servers.decode[0].requests[2].body
         for answer, said in ((await waits, expected("a b c d e", 3)), (await busy, expected("other", 10))):
             assert text(answer) == said, "it waits for its blocks to be read"

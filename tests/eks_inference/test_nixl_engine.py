@@ -39,9 +39,9 @@ def text(answer: Answer) -> str:
     return answer.body["choices"][0]["text"]
 
 
-async def freed(engine: NixlEngine, within_s: float = 20) -> None:
+async def freed(engine: NixlEngine) -> None:
     """Waits until it holds no block."""
-    await until_in_loop(lambda: engine.blocks.held, lambda held: not held, within_s)
+    await until_in_loop(lambda: engine.blocks.held, lambda held: not held)
 
 
 @in_loop
@@ -86,15 +86,16 @@ async def test_what_nobody_reads_is_kept_until_the_lease_ends_and_without_leases
 @in_loop
 async def test_heartbeats_keep_what_waits_in_the_queue_of_decode(heartbeats: bool) -> None:
     async with NixlEngine(lease_s=LONG_S) as prefill, NixlEngine(lease_s=LONG_S, sequences=1, heartbeats=heartbeats) as decode:
-        busy = asyncio.create_task(decoded(decode, "busy", await prefilled(prefill, "busy"), max_tokens=50))
-        decode.token_s = 3 * LONG_S / 50
+        decode.lets_end.clear()
+        busy = asyncio.create_task(decoded(decode, "busy", await prefilled(prefill, "busy")))
         await until_in_loop(lambda: len(decode.requests))
         params = await prefilled(prefill, "a")
         waiting = asyncio.create_task(decoded(decode, "a", params))
-        await asyncio.sleep(2 * LONG_S)
+        await (asyncio.sleep(2 * LONG_S) if heartbeats else freed(prefill))
         assert prefill.blocks.held == heartbeats
         # Blocks that were given back are soon another's. Nobody notices but the one who reads the answer, and prefill's log.
         prefill.blocks.content[params["remote_block_ids"][0][0]] += "" if heartbeats else " of another"
+        decode.lets_end.set()
         assert (text(await waiting) == expected("a", 2)) == heartbeats
         assert (prefill.unrecognised, prefill.expired) == ((0, 0) if heartbeats else (1, 1))
         assert decode.failed_transfers == 0
@@ -105,13 +106,14 @@ async def test_heartbeats_keep_what_waits_in_the_queue_of_decode(heartbeats: boo
 @in_loop
 async def test_a_renewed_lease_delays_the_end_of_later_ones() -> None:
     async with NixlEngine(lease_s=LONG_S) as prefill, NixlEngine(lease_s=LONG_S, sequences=1) as decode:
-        decode.token_s = 3 * LONG_S / 50
-        busy = asyncio.create_task(decoded(decode, "busy", await prefilled(prefill, "busy"), max_tokens=50))
+        decode.lets_end.clear()
+        busy = asyncio.create_task(decoded(decode, "busy", await prefilled(prefill, "busy")))
         await until_in_loop(lambda: len(decode.requests))
         waiting = asyncio.create_task(decoded(decode, "a", await prefilled(prefill, "a")))
         await prefilled(prefill, "nobody reads this")
         await asyncio.sleep(2 * LONG_S)
         assert len(prefill.pins) == 2
+        decode.lets_end.set()
         await asyncio.gather(busy, waiting)
         await freed(prefill)
         assert prefill.expired == 1

@@ -9,7 +9,7 @@ from typing import Any
 from asking import Answer, Connection
 from nixl_engine import NixlEngine
 from vllm_router import VllmRouter
-from waiting import until_in_loop
+from waiting import PATIENCE_S, until_in_loop
 
 LEASE_S = 0.6
 QUICK = (
@@ -33,7 +33,7 @@ class Group:
         async with Connection(self.router.port) as client:
             return await client.post(path, {"model": "m", "prompt": prompt, "max_tokens": 3, **more})
 
-    async def kept(self, within_s: float = 10 * LEASE_S) -> int:
+    async def kept(self, within_s: float = PATIENCE_S) -> int:
         """Blocks that are not free when all that can end has ended."""
 
         def held() -> int:

@@ -22,6 +22,8 @@ from nixl_remote import LoadFailed, Remote, line
 _numbers = itertools.count(1)
 _STEP_S = 0.01
 """How long an engine's step takes here. It ends leases at steps only (base_worker.py:2760)."""
+_LONGEST_STEP_S = 0.1
+"""What a step counts for at most: while the process of the test stands still, no lease ends, as no heartbeat comes."""
 
 
 @dataclass
@@ -73,6 +75,10 @@ class NixlEngine:
         self._remotes: dict[str, Remote] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._stepping: asyncio.Task[None] | None = None
+        self._now = 0.0
+        self.lets_end = asyncio.Event()
+        """No prompt is computed and no answer ends before it is set, as it is at first."""
+        self.lets_end.set()
         self._peers: set[asyncio.StreamWriter] = set()
         self._side: asyncio.Server | None = None
         self.side_port = 0
@@ -186,12 +192,13 @@ class NixlEngine:
         count = blocks_of(len(prompt.split()), self.block_tokens)
         async with self._running(count) as blocks:
             await asyncio.sleep(self.prefill_s)
+            await self.lets_end.wait()
             for block in blocks:
                 self.blocks.content[block] = kv(prompt)
             # It has ended with length or stop, so the blocks stay until decode has read them or the lease ends. A request that is
             # aborted before that keeps none (pull_scheduler.py:237).
             request = f"cmpl-{exchange.headers['x-request-id']}"
-            ends = asyncio.get_running_loop().time() + self.lease_s if self.leases else float("inf")
+            ends = self._now + self.lease_s if self.leases else float("inf")
             self.pins[request] = _Pin(list(blocks), ends)
             blocks.clear()
         if self._stepping is None:
@@ -216,12 +223,19 @@ class NixlEngine:
     async def _step(self) -> None:
         """Ends leases. The dict is in the order of entry, and the first lease that goes on ends the search, so one that is
         renewed delays the end of later ones (base_worker.py:2762)."""
+        loop = asyncio.get_running_loop()
         while True:
+            began = loop.time()
             await asyncio.sleep(_STEP_S)
-            now = asyncio.get_running_loop().time()
-            while self.pins and now >= next(iter(self.pins.values())).ends:
+            self._now += min(loop.time() - began, _LONGEST_STEP_S)
+            while self.pins and self._now >= next(iter(self.pins.values())).ends:
                 self._free(next(iter(self.pins)))
                 self.expired += 1
+
+    def end_leases(self, in_s: float = 0) -> None:
+        """Has those that are under way end sooner: a test that waits for their end need not have them short before."""
+        for pin in self.pins.values():
+            pin.ends = self._now + in_s
 
     def _free(self, request: str) -> None:
         self.blocks.give(self.pins.pop(request).blocks)
@@ -240,7 +254,7 @@ class NixlEngine:
                     # The reader's side of RDMA: nobody asks whether the blocks are still those of the request.
                     writer.write(line([self.blocks.content[block] for block in message["read"]]))
                 elif "heartbeat" in message:
-                    new = asyncio.get_running_loop().time() + self.lease_s * 2 / 3  # base_worker.py:422 and 2812
+                    new = self._now + self.lease_s * 2 / 3  # base_worker.py:422 and 2812
                     for request in message["heartbeat"]:
                         if request in self.pins:
                             self.pins[request].ends = max(self.pins[request].ends, new)
@@ -292,6 +306,8 @@ class NixlEngine:
     async def _generate(self, exchange: Exchange, said: list[str], finish_reason: str = "length") -> None:
         if not exchange.body.get("stream"):
             await asyncio.sleep(self.token_s * len(said))
+            if said:
+                await self.lets_end.wait()
             exchange.answer(200, self._say(exchange, "".join(said), finish_reason))
             return
         exchange.begin()
@@ -299,7 +315,9 @@ class NixlEngine:
             await asyncio.sleep(self.token_s)
             exchange.event(self._say(exchange, word))
             self.streaming += not number
-        self.streaming -= bool(said)
+        if said:
+            await self.lets_end.wait()
+            self.streaming -= 1
         exchange.event(self._say(exchange, "", finish_reason))
         exchange.event("[DONE]")
         exchange.end()
