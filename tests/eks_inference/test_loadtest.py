@@ -36,7 +36,7 @@ from openai_server import OpenAIServer
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
-from waiting import alive, until
+from waiting import PATIENCE_S, until, until_ended
 
 ASSETS = Path(plan.__file__).parent / "assets"
 sys.path.insert(0, str(ASSETS))
@@ -598,10 +598,20 @@ def test_a_tool_that_hangs_is_killed_with_all_its_workers(
 ) -> None:
     monkeypatch.setattr(load_test, "GRACE_SECONDS", -59)
     worker = tmp_path / "worker"
-    stand_in(f"import subprocess; w = subprocess.Popen(['sleep', '600']); open({str(worker)!r}, 'w').write(str(w.pid)); w.wait()")
+
+    class Tool(subprocess.Popen[bytes]):
+        """One whose time begins when its worker is there."""
+
+        def wait(self, timeout: float | None = None) -> int:
+            until(lambda: worker.exists() and worker.read_text().endswith("\n"))
+            return super().wait(timeout)
+
+    monkeypatch.setattr(load_test.subprocess, "Popen", Tool)
+    note = f"print(w.pid, file=open({str(worker)!r}, 'w'), flush=True)"
+    stand_in(f"import subprocess; w = subprocess.Popen(['sleep', '600']); {note}; w.wait()")
     runs(tmp_path, LoadTestSpec(users=(2,), timeout_seconds=60), 1)
     assert "not over after 1 s, killed" in capsys.readouterr().out
-    until(lambda: not alive(int(worker.read_text())))
+    until_ended(int(worker.read_text()))
 
 
 def with_outcomes(**requests: list[dict[str, Any]]) -> dict[str, Any]:
