@@ -50,7 +50,7 @@ from servers import (
 from stackgraph.graph.document import Graph
 from stackgraph.problems import ProgramError
 from stackgraph.recorder.recording import record
-from waiting import alive, until
+from waiting import PATIENCE_S, until_ended
 
 ASSETS = Path(ray_serve.__file__).parent / "assets"
 SHARED = Path(serving.__file__).parent / "assets"
@@ -519,8 +519,8 @@ def test_the_engine_does_not_outlive_a_replica_that_is_killed(fake_vllm: None, t
     assert replica.stdout is not None
     child = int(replica.stdout.readline())
     replica.send_signal(signal.SIGKILL)
-    replica.wait(10)
-    until(lambda: not alive(child))
+    replica.wait(PATIENCE_S)
+    until_ended(child)
 
 
 # -- the proxy ------------------------------------------------------------------------------------------------------------------

@@ -59,13 +59,5 @@ async def until_in_loop(look: Callable[[], Seen], holds: Callable[[Seen], object
     return await eventually(looked, holds, within_s)
 
 
-def alive(pid: int) -> bool:
-    """Not one that has ended and waits for its parent, which here nobody may be."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
 def _in_vain(seen: object, within_s: float) -> str:
     return f"not within {within_s:g} s; seen last: {str(seen)[:2000]!r}"
