@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from loopback import Handler, Request, Served, Server
+from waiting import PATIENCE_S
 
 Fault = Literal[
     "http_500",  # an error status with an error body
@@ -32,7 +33,8 @@ Fault = Literal[
 class OpenAIServer(Served):
     """``requests`` lists the requests so far. The first ``failures`` requests for an answer get 503, as while a model loads.
 
-    ``key`` is the bearer token that requests must carry; None accepts any. ``include_usage`` allows token counts in answers.
+    ``key`` is the bearer token that requests must carry; None accepts any. ``include_usage`` allows token counts in answers. No
+    answer has a token before ``lets_begin`` is set, as it is at first.
     """
 
     ttft_s: float = 0.0
@@ -45,8 +47,10 @@ class OpenAIServer(Served):
     key: str | None = None
     include_usage: bool = True
     requests: list[Request] = field(default_factory=list)
+    lets_begin: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
+        self.lets_begin.set()
         self._lock = threading.Lock()
         self.servers = [Server(self, _Handler)]
 
@@ -182,6 +186,7 @@ class _Handler(Handler):
     # -- the wire ---------------------------------------------------------------------------------------------------------------
 
     def _until(self, moment: float) -> None:
+        assert self.owner.lets_begin.wait(PATIENCE_S), "nobody lets it begin"
         time.sleep(max(moment - time.monotonic(), 0))
 
     def _event(self, data: dict[str, Any]) -> None:
