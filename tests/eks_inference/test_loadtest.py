@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pulumi
 import pulumi_kubernetes as k8s
@@ -428,6 +429,8 @@ def waits(tmp_path: Path, **servers: dict[str, str]) -> int:
     config.write_text(json.dumps({"ready_timeout_seconds": 6 * load_test.POLL_SECONDS, "servers": servers}))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(load_test, "time", Clock())
+        # Shorter waits for an answer are of the pod.
+        patch.setattr(load_test.urllib.request, "urlopen", lambda asked, timeout: urlopen(asked, timeout=PATIENCE_S))
         return load_test.main(["wait", str(config)])
 
 

@@ -20,9 +20,17 @@ from exchange import Asked, placeholder
 
 from conftest import ROOT
 from openai_server import OpenAIServer
+from waiting import PATIENCE_S, until
 from pair_engine import PairEngine
 
 REQUESTS = int(os.environ.get("PAIR_REQUESTS", "300"))
+PATIENT = str(PATIENCE_S)
+
+
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A probe here waits longer for servers to say that they are well."""
+    monkeypatch.setattr(alive, "_HEALTH_SECONDS", PATIENCE_S)
 CLIENTS = 16
 
 
@@ -240,7 +248,7 @@ def test_the_metrics_are_prometheus_text_at_the_routers_port() -> None:
 
 def test_a_pair_that_answers_is_alive_and_keeps_no_slot() -> None:
     with PairEngine() as engine:
-        assert alive.main("m", "5", *engine.urls) == 0
+        assert alive.main("m", PATIENT, *engine.urls) == 0
         assert not engine.kept
 
 
@@ -262,13 +270,13 @@ def test_a_prefill_that_is_not_there_is_not_alive_and_decode_is_judged_by_its_ow
     monkeypatch.setattr(alive, "_HEALTH_PAUSES", (0, 0))
     with PairEngine() as engine:
         prefill, decode = engine.urls
-        assert alive.main("m", "5", "http://127.0.0.1:9", decode) == 1
-        assert alive.main("m", "5", prefill, "http://127.0.0.1:9") == 1, "in the same pod there is one probe"
-        assert alive.main("m", "5", prefill, "http://localhost:9") == 0
+        assert alive.main("m", PATIENT, "http://127.0.0.1:9", decode) == 1
+        assert alive.main("m", PATIENT, prefill, "http://127.0.0.1:9") == 1, "in the same pod there is one probe"
+        assert alive.main("m", PATIENT, prefill, "http://localhost:9") == 0
 
 
 @pytest.mark.parametrize(("fault", "key", "code"), [("http_500", None, 1), (None, "k", 0)])
 def test_an_engine_that_fails_is_not_alive_and_one_that_wants_a_key_is(fault: Any, key: str | None, code: int) -> None:
     with OpenAIServer(fault=fault, key=key) as server:
         url = f"http://127.0.0.1:{server.port}"
-        assert alive.main("m", "5", url, url) == code
+        assert alive.main("m", PATIENT, url, url) == code
