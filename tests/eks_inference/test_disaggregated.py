@@ -610,11 +610,14 @@ def meeting(plan: Path, port: int, seconds: float = 30) -> Path:
 
 
 def begun(role: str, plan: Path, **environment: str) -> subprocess.Popen[str]:
+    """A side whose word is waited for longer than in a pod: where prefill has met a decode that gave up, no other comes."""
+    patient = f"import sys, start; start._ANSWER_S = {PATIENCE_S}; sys.exit(start.main(*sys.argv[1:]))"
     return subprocess.Popen(
-        [sys.executable, str(ASSETS / "start.py"), role, str(plan)],
+        [sys.executable, "-c", patient, role, str(plan)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        cwd=ASSETS,
         env={**os.environ, "POD_IP": "127.0.0.1", **environment},
     )
 
@@ -637,10 +640,9 @@ def test_the_two_sides_find_each_other_whoever_comes_first(plan: Path, free_port
 @pytest.mark.thorough
 def test_a_name_that_leads_to_another_pod_is_not_believed(plan: Path, free_port: int) -> None:
     compiled(plan)
-    meeting(plan, free_port, seconds=3)
-    prefill = begun("prefill", plan, POD_IP="10.9.9.9")
+    prefill = begun("prefill", meeting(plan, free_port), POD_IP="10.9.9.9")
     until(lambda: answers(free_port))
-    decode = begun("decode", plan)
+    decode = begun("decode", meeting(plan, free_port, seconds=3))
     out, told = decode.communicate(timeout=60)
     prefill.kill()
     prefill.communicate()
