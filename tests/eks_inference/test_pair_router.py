@@ -6,7 +6,6 @@ import json
 import os
 import random
 import threading
-import time
 import tomllib
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -74,12 +73,9 @@ class Client:
         self._connection.close()
 
 
-def kept(engine: PairEngine, router: script.Router) -> set[str]:
-    """What keeps a slot when everything that can end has ended."""
-    end = time.monotonic() + 10
-    while (engine.kept or router.slots.taken) and time.monotonic() < end:
-        time.sleep(0.01)
-    return engine.kept
+def freed(router: script.Router, engine: PairEngine | None = None) -> None:
+    """Waits until nothing keeps a slot."""
+    until(lambda: (router.slots.taken, engine and engine.kept), lambda kept: not any(kept))
 
 
 # What decode refuses and prefill, which is asked for one token, does not.
@@ -113,7 +109,7 @@ def test_of_many_requests_of_which_decode_refuses_some_none_keeps_a_slot() -> No
             got = list(itertools.chain(*clients.map(ask, (bodies[start::CLIENTS] for start in range(CLIENTS)))))
         assert len(got) == REQUESTS
         assert all(status == (400 if body in REFUSED else 200) for body, status in got)
-        assert not kept(engine, router)
+        freed(router, engine)
         assert engine.most <= engine.room
         counted = metrics(router)
         refused = [body for body in bodies if body in REFUSED]
@@ -128,7 +124,7 @@ def test_decode_may_refuse_what_releases_a_slot_too(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(script, "_RELEASE_PAUSES", (0, 0))
     with PairEngine(refusals=[503, 400]) as engine, routed(*engine.urls) as router, Client(router) as client:
         assert client.ask(prompt="a", max_tokens=2)[0] == 400
-        assert not kept(engine, router)
+        freed(router, engine)
         assert metrics(router)["released_total"] == 1
 
 
@@ -148,7 +144,7 @@ def test_clients_that_leave_keep_no_slot(stream: bool) -> None:
                 client.leave(prompt="a", max_tokens=3, stream=stream)
         with Client(router) as client:
             assert client.ask(prompt="a", max_tokens=2)[0] == 200
-        assert not kept(engine, router)
+        freed(router, engine)
 
 
 def test_no_more_sequences_are_in_flight_than_the_pair_has_room_for() -> None:
@@ -175,10 +171,10 @@ def test_a_decode_that_breaks_off_is_counted_and_costs_nobody_else_a_slot(monkey
         Client(router) as client,
     ):
         assert client.ask(model="m", prompt="a")[0] == 502
-        assert not kept(PairEngine(), router)
+        freed(router)
         router.decode = f"http://127.0.0.1:{decode.port}"
         assert "broke off" in client.ask(model="m", prompt="a", stream=True)[1]
-        assert not kept(PairEngine(), router)
+        freed(router)
         counted = metrics(router)
         # Of the first, prefill has computed what decode was not there to fetch.
         assert (counted["lost_total"], counted["failed_total"], counted["refused_total"]) == (1, 1, 1)
