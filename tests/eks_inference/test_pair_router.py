@@ -184,15 +184,23 @@ def test_too_many_waiting_requests_are_refused_and_the_rest_is_served(monkeypatc
     import slots
 
     monkeypatch.setattr(slots, "_WAITING", 1)
-    with PairEngine(room=1, seconds=0.8) as engine, routed(*engine.urls, sequences=1) as router:
+    with PairEngine(room=1) as engine, routed(*engine.urls, sequences=1) as router:
 
-        def ask(number: int) -> int:
+        def ask() -> int:
             with Client(router) as client:
                 return client.ask(prompt="a", max_tokens=1)[0]
 
-        with ThreadPoolExecutor(6) as clients:
-            got = list(clients.map(ask, range(6)))
-        assert {200, 503} == set(got)
+        engine.decoding.add("another's")
+        with ThreadPoolExecutor(2) as clients:
+            try:
+                runs = clients.submit(ask)
+                until(lambda: (router.slots.taken, router.slots.waiting), lambda held: held == (1, 0))
+                waits = clients.submit(ask)
+                until(lambda: router.slots.waiting)
+                assert ask() == 503
+            finally:
+                engine.decoding.clear()
+            assert (runs.result(), waits.result()) == (200, 200)
         assert metrics(router)["waiting"] == 0
 
 
