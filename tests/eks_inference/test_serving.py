@@ -31,6 +31,7 @@ from eks_inference.serving.pod_parts import Hardware, cold_start_seconds
 from eks_inference.serving.ray_serve import plan
 from golden import Readable, assert_golden
 from handles import existing_cluster
+from ports import free_ports
 from servers import (
     HEAD,
     LARGE,
@@ -430,6 +431,8 @@ def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
 
+    # Nobody else gets these.
+    monkeypatch.setattr(vllm_engine, "free_port", lambda: free_ports(1)[0])
 
 @pytest.fixture
 def running_engine(fake_vllm: None) -> Any:
@@ -512,7 +515,8 @@ def test_an_engine_that_dies_later_fails_the_check(running_engine: vllm_engine.E
 def test_the_engine_does_not_outlive_a_replica_that_is_killed(fake_vllm: None, tmp_path: Path) -> None:
     environment = {**os.environ, **environment_of(spec_of(extra_env={"PYTHONPATH": str(ASSETS), **LOADS_BY_ITSELF}))}
     code = (
-        "import os, time, vllm_engine as v; e = v.Engine(v.Settings.from_environment(os.environ)); e.start();"
+        "import os, time, vllm_engine as v;"
+        f"e = v.Engine(v.Settings.from_environment(os.environ), {free_ports(1)[0]}); e.start();"
         "print(e._process.pid, flush=True); time.sleep(600)"
     )
     replica = subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
