@@ -372,7 +372,7 @@ class Pod:
             **more,
         }
         command = ["sh", str(ASSETS / script), *arguments]
-        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=30)
+        return subprocess.run(command, env=variables, capture_output=True, text=True, timeout=60)
 
 
 @pytest.fixture

@@ -19,10 +19,11 @@ from exchange import Asked, placeholder
 
 from conftest import ROOT
 from openai_server import OpenAIServer
-from waiting import PATIENCE_S, until
 from pair_engine import PairEngine
+from waiting import PATIENCE_S, until
 
 REQUESTS = int(os.environ.get("PAIR_REQUESTS", "300"))
+CLIENTS = 16
 PATIENT = str(PATIENCE_S)
 
 
@@ -30,7 +31,6 @@ PATIENT = str(PATIENCE_S)
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A probe here waits longer for servers to say that they are well."""
     monkeypatch.setattr(alive, "_HEALTH_SECONDS", PATIENCE_S)
-CLIENTS = 16
 
 
 @contextmanager
@@ -55,7 +55,7 @@ class Client:
     """One kept connection, as clients have."""
 
     def __init__(self, router: script.Router) -> None:
-        self._connection = http.client.HTTPConnection("127.0.0.1", router.server_address[1], timeout=60)
+        self._connection = http.client.HTTPConnection("127.0.0.1", router.server_address[1], timeout=PATIENCE_S)
 
     def __enter__(self) -> "Client":
         return self
@@ -207,7 +207,7 @@ def test_too_many_waiting_requests_are_refused_and_the_rest_is_served(monkeypatc
 @pytest.mark.parametrize("length", ["-1", "x", str(2**40)])
 def test_a_length_that_is_none_is_refused(length: str) -> None:
     with PairEngine() as engine, routed(*engine.urls) as router:
-        connection = http.client.HTTPConnection("127.0.0.1", router.server_address[1], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", router.server_address[1], timeout=PATIENCE_S)
         connection.putrequest("POST", "/v1/completions")
         connection.putheader("Content-Length", length)
         connection.endheaders()
@@ -235,7 +235,7 @@ def test_a_request_takes_as_many_slots_as_it_has_sequences(body: dict[str, Any],
 
 def test_the_metrics_are_prometheus_text_at_the_routers_port() -> None:
     with PairEngine() as engine, routed(*engine.urls) as router:
-        connection = http.client.HTTPConnection("127.0.0.1", router.server_address[1], timeout=10)
+        connection = http.client.HTTPConnection("127.0.0.1", router.server_address[1], timeout=PATIENCE_S)
         connection.request("GET", "/metrics")
         response = connection.getresponse()
         lines = response.read().decode().splitlines()

@@ -329,6 +329,7 @@ def test_what_a_script_imports_of_ours_is_mounted_too(script: str) -> None:
 needs_setpriv = pytest.mark.skipif(not shutil.which("setpriv"), reason="setpriv (util-linux) is not installed")
 
 LOADS_BY_ITSELF = {"MODEL_DOWNLOAD": "", "MODEL_FOLDER": ""}
+PATIENT = str(PATIENCE_S)
 
 
 def settings_of(**keys: str) -> vllm_engine.Settings:
@@ -356,7 +357,7 @@ def test_an_engine_that_downloads_the_model_itself_gets_its_revision() -> None:
 def test_a_replica_downloads_its_model_first(tmp_path: Path) -> None:
     script, folder = tmp_path / "download.py", tmp_path / "main"
     script.write_text("import pathlib, sys; pathlib.Path(sys.argv[3]).write_text(' '.join(sys.argv[1:]))")
-    vllm_engine.download(settings_of(MODEL_DOWNLOAD=str(script), MODEL_FOLDER=str(folder), STARTUP_TIMEOUT_S="30"))
+    vllm_engine.download(settings_of(MODEL_DOWNLOAD=str(script), MODEL_FOLDER=str(folder), STARTUP_TIMEOUT_S=PATIENT))
     assert folder.read_text() == f"NousResearch/Meta-Llama-3-8B-Instruct main {folder}"
 
 
@@ -430,13 +431,13 @@ def fake_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script.write_text(textwrap.dedent(FAKE_VLLM.format(python=sys.executable)))
     script.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
-
     # Nobody else gets these.
     monkeypatch.setattr(vllm_engine, "free_port", lambda: free_ports(1)[0])
 
+
 @pytest.fixture
 def running_engine(fake_vllm: None) -> Any:
-    running = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30"))
+    running = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S=PATIENT))
     running.start()
     yield running
     running.stop()
@@ -444,7 +445,7 @@ def running_engine(fake_vllm: None) -> Any:
 
 @needs_setpriv
 def test_the_engine_runs_in_a_folder_of_its_own_and_leaves_nothing_behind(running_engine: vllm_engine.Engine) -> None:
-    other = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30"))
+    other = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S=PATIENT))
     other.start()
     seen = [fetch(engine.url) for engine in (running_engine, other)]
     folders = {each["folder"] for each in seen}
@@ -461,13 +462,13 @@ def test_the_engine_runs_in_a_folder_of_its_own_and_leaves_nothing_behind(runnin
 def fetch(url: str) -> dict:
     import urllib.request
 
-    with urllib.request.urlopen(f"{url}/v1/models", timeout=10) as answer:
+    with urllib.request.urlopen(f"{url}/v1/models", timeout=PATIENCE_S) as answer:
         return json.load(answer)
 
 
 @needs_setpriv
 def test_artifacts_of_a_local_model_go_into_the_engines_own_folder(fake_vllm: None) -> None:
-    engine = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S="30", MODEL_FOLDER="/models"))
+    engine = vllm_engine.Engine(settings_of(STARTUP_TIMEOUT_S=PATIENT, MODEL_FOLDER="/models"))
     engine.start()
     try:
         seen = fetch(engine.url)
@@ -506,7 +507,7 @@ def test_an_engine_that_dies_later_fails_the_check(running_engine: vllm_engine.E
     process = running_engine._process
     assert process is not None
     process.kill()
-    process.wait(10)
+    process.wait(PATIENCE_S)
     with pytest.raises(RuntimeError, match="vLLM has ended: -9"):
         running_engine.check()
 
@@ -544,7 +545,7 @@ def proxy(fake_vllm: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> A
     from fastapi.testclient import TestClient  # pyright: ignore[reportMissingImports]
 
     for name, value in environment_of(
-        spec_of(extra_env={"STARTUP_TIMEOUT_S": "30", "PYTHONPATH": "", **LOADS_BY_ITSELF})
+        spec_of(extra_env={"STARTUP_TIMEOUT_S": PATIENT, "PYTHONPATH": "", **LOADS_BY_ITSELF})
     ).items():
         monkeypatch.setenv(name, value)
     replica = vllm_serve.VLLMDeployment()

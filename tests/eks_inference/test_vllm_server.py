@@ -403,7 +403,7 @@ def test_the_first_start_that_answers_names_the_artifact_and_later_ones_load_it(
         assert (kept / "model.pt").read_text() == "graphs"
     finally:
         os.killpg(first.pid, signal.SIGKILL)
-        first.wait(10)
+        first.wait(60)
     assert subprocess.run(command, timeout=60).returncode == 40, "the engine was given another folder"
 
 
