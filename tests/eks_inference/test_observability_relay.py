@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from eks_inference.serving import ray_serve
+from ports import free_ports
 from waiting import until
 
 sys.path.insert(0, str(Path(ray_serve.__file__).parent / "assets"))
@@ -123,7 +124,8 @@ class Engine(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def engine_url() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Engine)
+    # A relay never ends: its port is never another server's.
+    server = ThreadingHTTPServer(("127.0.0.1", free_ports(1)[0]), Engine)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
