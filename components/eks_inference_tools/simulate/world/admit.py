@@ -7,10 +7,10 @@ Pod Security, quotas, PriorityClasses and ServiceAccounts judge pods, not what c
 
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from eks_inference.catalog import versions
@@ -18,6 +18,7 @@ from eks_inference_tools.reading.clusters import REMOTE_CLUSTER_TYPE
 from eks_inference_tools.reading.expected import expected_of
 from eks_inference_tools.reading.live_objects import condition_of, name_of
 from eks_inference_tools.reading.pod_templates import PodTemplate, pod_templates
+from eks_inference_tools.reading.readiness import unsettled
 from eks_inference_tools.reading.releases import chart_of
 from eks_inference_tools.simulate.control_plane.control_plane import ControlPlane
 from eks_inference_tools.simulate.control_plane.kubernetes_api import Api, ApiRefusal, UnknownKind
@@ -39,11 +40,7 @@ _DEFINITION = ("apiextensions.k8s.io", "CustomResourceDefinition")
 
 _DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 _ESTABLISH_SECONDS = 120
-# Admission plugins read new objects from caches, and a quota is usable once the controller manager has seen it.
-_SETTLE_SECONDS = 5
 _POLL_SECONDS = 0.2
-
-_NOT_SEEN_YET = ("status unknown for quota", "no PriorityClass with name", "error looking up service account", "RuntimeClass")
 
 _CLASSES_OF_KUBERNETES = frozenset(("system-cluster-critical", "system-node-critical"))
 _GROUPS = {kind: group for group, kind in _FOR_REAL}
@@ -202,16 +199,31 @@ class _Admitting:
         """Judges one pod of each template whose owner was accepted, and returns how many."""
         refused = {refusal.urn for refusal in self._refusals}
         templates = [template for template in self._templates if template.owner.urn not in refused]
-        end = time.monotonic() + _SETTLE_SECONDS
+        self._await_controllers({template.namespace for template in templates})
+        end = time.monotonic() + _ESTABLISH_SECONDS
         for template in templates:
-            # The cause may be an object so new that admission has not seen it yet.
-            while (refusal := self._refusal_of(template)) and refusal.status == 403 and time.monotonic() < end:
-                if not any(words in refusal.message for words in _NOT_SEEN_YET):
-                    break
+            while (refusal := self._refusal_of(template)) and self._is_class_new(template, refusal) and time.monotonic() < end:
                 time.sleep(_POLL_SECONDS)
             if refusal:
                 self._refuse(template.owner.urn, f"a pod of {template.title}", refusal)
         return len(templates)
+
+    def _await_controllers(self, namespaces: Iterable[str]) -> None:
+        """Waits for what the controller manager makes of new namespaces and quotas: the account of pods that name none, without
+        which they are refused, and the count, without which a quota refuses nothing.
+        """
+        for namespace in sorted(namespaces):
+            self._await(f"the account of pods of {namespace}", partial(self._api.get, "serviceaccounts", "default", namespace))
+        self._await("the quotas are counted", lambda: not any(unsettled(item, {}) for item in self._api.list("resourcequotas")))
+
+    def _await(self, what: str, check: Callable[[], object]) -> None:
+        self._plane.processes.wait_until(check, seconds=_ESTABLISH_SECONDS, what=what)
+
+    def _is_class_new(self, template: PodTemplate, refusal: ApiRefusal) -> bool:
+        """Whether admission, which reads PriorityClasses from a cache, has not seen one yet that is there."""
+        name = text(at(template.spec.document, "priorityClassName"))
+        is_unseen = refusal.status == 403 and "no PriorityClass with name" in refusal.message
+        return is_unseen and self._api.get("priorityclasses.scheduling.k8s.io", name) is not None
 
     def _refusal_of(self, template: PodTemplate) -> ApiRefusal | None:
         try:
