@@ -55,6 +55,10 @@ class Memory:
                 def ensure_alive() -> None:
                     """Nothing runs."""
 
+            @staticmethod
+            def await_answers() -> None:
+                """Nor does it keep silent."""
+
         return cast("ControlPlane", Plane)
 
     def resource_of(self, item: Manifest) -> str:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Event, Timer
 
 import pytest
 
@@ -39,6 +40,22 @@ def test_a_component_that_crashes_is_told_with_its_last_words(toolchain: Toolcha
             plane.processes.wait_until(lambda: False, seconds=60, what="never")
     assert "kube-scheduler ended with exit code 2 while the simulation needed it" in str(error.value)
     assert "SIGSEGV" in str(error.value)
+
+
+def test_a_component_that_the_machine_gives_no_time_is_waited_for(toolchain: Toolchain):
+    """It would look like one that has nothing to do, and a rollout like one that hangs."""
+    with control_plane(toolchain) as plane:
+        for name in ("kube-controller-manager", "kube-scheduler", "kwok"):
+            goes_on = Event()
+
+            def go_on(pid: int, goes_on: Event) -> None:
+                goes_on.set()
+                os.kill(pid, signal.SIGCONT)
+
+            os.kill(plane.processes.pid(name), signal.SIGSTOP)
+            Timer(0.5, go_on, (plane.processes.pid(name), goes_on)).start()
+            plane.await_answers()
+            assert goes_on.is_set(), name
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib import resources
 from pathlib import Path
 
@@ -47,6 +47,13 @@ class ControlPlane:
     certificate: Path
     processes: Processes
     toolchain: Toolchain
+    health: dict[str, str] = field(default_factory=dict[str, str])
+    """Where components beside the API server say that they are well, by name."""
+
+    def await_answers(self) -> None:
+        """Waits until each of them has answered. One that the machine gives no time looks like one that has nothing to do."""
+        for url in tuple(self.health.values()):
+            self.api.is_answered(url)
 
     def kubeconfig_of(self, token: str) -> Path:
         """Writes a kubeconfig that authenticates with a token."""
@@ -119,6 +126,13 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
     def start(tool: str, *flags: str) -> None:
         processes.start(tool, [toolchain.path(tool), *flags])
 
+    def start_beside(tool: str, *flags: str) -> None:
+        """Starts a component that answers, too, with the certificate of the API server."""
+        port = free_port()
+        files = f"--tls-cert-file={certificate}", f"--tls-private-key-file={certificate.with_suffix('.key')}"
+        start(tool, "--leader-elect=false", "--bind-address=127.0.0.1", f"--secure-port={port}", *files, *flags, *emulated)
+        plane.health[tool] = f"https://127.0.0.1:{port}/healthz"
+
     folder = processes.folder
     etcd, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
     start(
@@ -166,22 +180,20 @@ def _start_on_free_ports(processes: Processes, toolchain: Toolchain, version: st
     plane = ControlPlane(api, url, version, kubeconfigs["admin"], certificate, processes, toolchain)
     plane.wait_for_api()
     prepare(plane)
-    start(
+    start_beside(
         "kube-controller-manager",
         f"--kubeconfig={kubeconfigs['system:kube-controller-manager']}",
-        "--leader-elect=false",
-        "--secure-port=0",
         f"--root-ca-file={certificate}",
         f"--service-account-private-key-file={certificate.with_suffix('.key')}",
         "--use-service-account-credentials=true",
         "--pvclaimbinder-sync-period=1s",  # claims of static volumes are bound on this timer only; the default is 15 s
-        *emulated,
     )
-    kubeconfig = kubeconfigs["system:kube-scheduler"]
-    start("kube-scheduler", f"--kubeconfig={kubeconfig}", "--leader-elect=false", "--secure-port=0", *emulated)
+    start_beside("kube-scheduler", f"--kubeconfig={kubeconfigs['system:kube-scheduler']}")
     # Pods need the ServiceAccount that the controllers create.
     processes.wait_until(
-        lambda: api.get("serviceaccounts", "default", "default"), seconds=_START_SECONDS, what="the controller manager"
+        lambda: all(map(api.is_answered, plane.health.values())) and api.get("serviceaccounts", "default", "default"),
+        seconds=_START_SECONDS,
+        what="the controller manager and the scheduler",
     )
     kubelets(plane)
     return plane
@@ -203,23 +215,22 @@ def kubelets(plane: ControlPlane, delay: str = "") -> None:
     # Leases of the one that ran before would keep its successor from renewing them, and nodes would not be Ready any more.
     for lease in plane.api.list(_LEASES, _OF_NODES):
         plane.api.delete(_LEASES, lease["metadata"]["name"], _OF_NODES)
-    plane.processes.start(
-        "kwok",
-        [
-            plane.toolchain.path("kwok"),
-            f"--kubeconfig={plane.kubeconfig}",
-            f"--config={file}",
-            f"--manage-nodes-with-label-selector=!{LOST_LABEL}",
-            f"--cidr={_POD_CIDR}",
-            "--node-lease-duration-seconds=40",
-        ],
-    )
     nodes = {node["metadata"]["name"] for node in plane.api.list("nodes") if LOST_LABEL not in node["metadata"]["labels"]}
-    plane.processes.wait_until(
-        lambda: nodes <= {lease["metadata"]["name"] for lease in plane.api.list(_LEASES, _OF_NODES)},
-        seconds=_START_SECONDS,
-        what="kubelets",
-    )
+    argv = [
+        plane.toolchain.path("kwok"),
+        f"--kubeconfig={plane.kubeconfig}",
+        f"--config={file}",
+        f"--manage-nodes-with-label-selector=!{LOST_LABEL}",
+        f"--cidr={_POD_CIDR}",
+        "--node-lease-duration-seconds=40",
+    ]
+
+    def is_ready(port: int) -> bool:
+        plane.health["kwok"] = f"http://127.0.0.1:{port}/healthz"
+        leases = {lease["metadata"]["name"] for lease in plane.api.list(_LEASES, _OF_NODES)}
+        return plane.api.is_answered(plane.health["kwok"]) and nodes <= leases
+
+    plane.processes.start_on_a_port("kwok", lambda port: [*argv, f"--server-address=127.0.0.1:{port}"], is_ready)
 
 
 def _serves(api: Api) -> bool:

@@ -72,6 +72,14 @@ class Api:
     def close(self) -> None:
         self._session.close()
 
+    def is_answered(self, url: str) -> bool:
+        """Whether a component beside the API server answers at all. Waits for one that is slow."""
+        try:
+            self._session.get(url, headers={"Authorization": ""}, timeout=_TIMEOUT_SECONDS)
+        except requests.RequestException:
+            return False
+        return True
+
     # -- objects ---------------------------------------------------------------------------------------------------------------
 
     def apply(self, item: Mapping[str, Any], *, dry_run: bool = False, manager: str = FIELD_MANAGER) -> Object:

@@ -29,6 +29,7 @@ _PORT_TAKEN = "address already in use"
 _LAST_LINES = 8
 _CRASHES = ("panic: ", "fatal error: ", "SIG")
 _POLL_SECONDS = 0.05
+_START_SECONDS = 120
 _END_SECONDS = 60
 # By share, and seldom: collections took a third of the start of a control plane. At a limit of memory an API server that has come
 # near it would collect all the time.
@@ -99,7 +100,7 @@ class Processes(contextlib.AbstractContextManager["Processes"]):
         port = free_port()
         self.start(name, argv(port))
         try:
-            self.wait_until(lambda: is_ready(port), seconds=60, what=name)
+            self.wait_until(lambda: is_ready(port), seconds=_START_SECONDS, what=name)
         except ComponentError:
             if attempts == 1 or _PORT_TAKEN not in self.log(name):
                 raise

@@ -113,7 +113,7 @@ class Walk:
         running: list[Task] = []
         before: object = None
         end = time.monotonic() + LIMIT_SECONDS
-        quiet = 0.0  # counted in rounds, which gives a busy machine more time
+        quiet = 0.0  # counted in rounds, in each of which every component has answered: a busy machine gets more time
         while True:
             seen, comes = self._look(running)
             running = [*(task for task in running if not self._is_over(task, seen)), *self._started()]
@@ -134,6 +134,7 @@ class Walk:
 
     def _look(self, running: Iterable[Task]) -> tuple[Seen, bool]:
         self._plane.processes.ensure_alive()
+        self._plane.await_answers()
         api = self._plane.api
         wanted = {PODS, *(resource for task in running if task.begun for resource in task.operations[task.position].reads(api))}
         seen = {resource: api.list(resource) for resource in sorted(wanted)}
