@@ -65,7 +65,8 @@ _CONTAINER = f"""
 trap 'kill -TERM "$child"; wait "$child"; echo "{_OBEYED}"; while :; do sleep 60; done' TERM
 while :; do "$@" & child=$!; wait "$child"; echo "{_ENDED} $?"; sleep 2; done
 """
-_OBEYS_SECONDS = 5
+_OBEYS_SECONDS = 30
+"""What a pod has by default (Kubernetes API, terminationGracePeriodSeconds)."""
 _POLL_SECONDS = 0.05
 _PORT_TAKEN = "address already in use"
 _LEASE_LOST = "Leaderelection lost"
